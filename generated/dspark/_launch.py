@@ -1,0 +1,52 @@
+"""Launches kernels and registers operators.
+
+Needs torch and triton.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import triton
+
+# A library's operators live as long as the library object.
+_libraries: dict[str, torch.library.Library] = {}
+
+
+def interpreted() -> bool:
+    """Whether Triton runs kernels in its interpreter."""
+    return bool(triton.knobs.runtime.interpret)
+
+
+def runs_kernels(device: torch.device) -> bool:
+    """Whether kernels run on this device; the torch reference does elsewhere."""
+    return device.type != "cpu" or interpreted()
+
+
+def launch(kernel, programs: int, *args: object, **options: object) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
+    """Launch `programs` programs of a kernel on the device of its first tensor."""
+    if programs == 0:
+        return
+    device = args[0].device  # type: ignore[attr-defined]
+    if device.type == "cuda" and device.index != torch.cuda.current_device():
+        with torch.cuda.device(device):
+            kernel[(programs,)](*args, **options, enable_fp_fusion=False)
+        return
+    kernel[(programs,)](*args, **options, enable_fp_fusion=False)
+
+
+def define(namespace: str, schema: str, function: Callable[..., None]) -> Callable[..., None]:
+    """Register `function` as an operator that torch.compile treats as opaque; the operator.
+
+    A second copy of the same package (the namespace holds the specs' hash) uses the first one's.
+    """
+    name = schema.split("(", 1)[0]
+    if namespace not in _libraries:
+        _libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")
+    if not hasattr(getattr(torch.ops, namespace), name):
+        library = _libraries[namespace]
+        library.define(schema)
+        library.impl(name, function, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"{namespace}::{name}", lambda *_: None, lib=library)
+    return getattr(getattr(torch.ops, namespace), name).default  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""Equivalence tests of the generated groups."""

@@ -1,0 +1,303 @@
+"""Which places of a tensor a group stores to: each once, all of them, and read by nobody else.
+
+In: a typed group. Out: diagnostics (`collision`, `partly-stored`, `race`), and for each store the
+places whose contents are undefined because their owner may repeat. Index expressions are compared as
+polynomials over sizes, indices and opaque parts; what that cannot show is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kgen.analysis.ranges import Ranges
+from kgen.diagnostics import Report
+from kgen.lang.text import spec_text
+from kgen.lang.typed import (
+    Axes,
+    Cast,
+    Const,
+    Group,
+    Index,
+    Load,
+    Op,
+    Param,
+    Ref,
+    Store,
+    Tensor,
+    Value,
+    children,
+    walk,
+)
+
+# A monomial is a sorted tuple of atoms' texts; a polynomial maps monomials to coefficients.
+Monomial = tuple[str, ...]
+Poly = dict[Monomial, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Undefined:
+    """The place `value` in dimension `dim` of `tensor`: several rows may own it."""
+
+    tensor: str
+    dim: int
+    value: Value
+
+
+@dataclass(slots=True)
+class _Algebra:
+    group: Group
+    ranges: Ranges
+    atoms: dict[str, Value] = field(default_factory=dict)
+
+    def poly(self, value: Value) -> Poly:
+        match value:
+            case Const(number):
+                return {(): number} if number else {}
+            case Ref(name):
+                return self.poly(self.group.lets[name].value)
+            case Param(name) if name in self.group.sizes and self.group.sizes[name].derived:
+                derived = self.group.sizes[name].derived
+                return self.poly(derived) if derived is not None else {}
+            case Cast(arg) if arg.dtype != "bool" and value.dtype != "bool":
+                return self.poly(arg)
+            case Op("add", (a, b)):
+                return _add(self.poly(a), self.poly(b), 1)
+            case Op("sub", (a, b)):
+                return _add(self.poly(a), self.poly(b), -1)
+            case Op("mul", (a, b)):
+                return _multiply(self.poly(a), self.poly(b))
+        atom = spec_text(value).text
+        self.atoms[atom] = value
+        return {(atom,): 1}
+
+    def axes(self, monomial: Monomial) -> Axes:
+        return frozenset().union(*(self.atoms[atom].axes for atom in monomial))
+
+    def poly_axes(self, poly: Poly) -> Axes:
+        return frozenset().union(*(self.axes(monomial) for monomial in poly))
+
+    def extent(self, index: str) -> Poly:
+        return self.poly(self.group.extents[index])
+
+    def least(self, poly: Poly) -> int:
+        """A lower bound, each index at the end of its range that makes the polynomial smallest."""
+        bound: Poly = {}
+        for monomial, coefficient in poly.items():
+            index = self.atoms[monomial[0]] if len(monomial) == 1 else None
+            if not isinstance(index, Index):
+                bound = _add(bound, {monomial: coefficient}, 1)
+            elif coefficient < 0:
+                last = _add(self.extent(index.name), {(): 1}, -1)
+                bound = _add(bound, _multiply(last, {(): coefficient}), 1)
+        total = 0
+        for monomial, coefficient in bound.items():
+            low = high = 1
+            for atom in monomial:
+                a, b = self.ranges.of(self.atoms[atom])
+                ends = (low * a, low * b, high * a, high * b)
+                low, high = min(ends), max(ends)
+            total += coefficient * (low if coefficient > 0 else high)
+        return total
+
+    # One store.
+
+    def determined(self, items: tuple[Value, ...]) -> tuple[Axes, tuple[tuple[int, Value], ...]]:
+        """The indices that a place gives away, and the item values that several points may share."""
+        polys = [self.poly(item) for item in items]
+        known: Axes = frozenset()
+        repeats: dict[int, Value] = {}
+        grown = True
+        while grown:
+            grown = False
+            for dim, poly in enumerate(polys):
+                new, repeat = self._solve(poly, known)
+                if new:
+                    known, grown = known | new, True
+                    if repeat is not None:
+                        repeats[dim] = repeat
+        return known, tuple(sorted(repeats.items(), key=lambda each: each[0]))
+
+    def _solve(self, poly: Poly, known: Axes) -> tuple[Axes, Value | None]:
+        open_terms = [m for m in poly if self.axes(m) - known]
+        if not open_terms:
+            return frozenset(), None
+        if len(open_terms) == 1 and len(open_terms[0]) == 1:
+            atom = self.atoms[open_terms[0][0]]
+            if isinstance(atom, Index):
+                return atom.axes, None
+            if isinstance(atom, Load) and self.group.tensors[atom.tensor].distinct:
+                new, _ = self.determined(atom.items)
+                if atom.axes - known <= new:
+                    return atom.axes, self.group.tensors[atom.tensor].repeats
+        radix = self._radix(poly, known)
+        return (radix[0], None) if radix else (frozenset(), None)
+
+    def _radix(self, poly: Poly, known: Axes) -> tuple[Axes, Poly] | None:
+        """Indices in mixed radix, `r * Q + j` with j < Q; and how many places they fill."""
+        factors: dict[str, Poly] = {}
+        for monomial, coefficient in poly.items():
+            open_atoms = [a for a in monomial if self.atoms[a].axes - known]
+            if not open_atoms:
+                continue
+            rest = list(monomial)
+            rest.remove(open_atoms[0])
+            if len(open_atoms) != 1 or not isinstance(self.atoms[open_atoms[0]], Index):
+                return None
+            if self.poly_axes({tuple(rest): 1}):
+                return None
+            factor = factors.setdefault(open_atoms[0], {})
+            factors[open_atoms[0]] = _add(factor, {tuple(rest): coefficient}, 1)
+        width: Poly = {(): 1}
+        left = dict(factors)
+        while left:
+            name = next((name for name, factor in left.items() if factor == width), None)
+            if name is None:
+                return None
+            del left[name]
+            index = self.atoms[name]
+            assert isinstance(index, Index)
+            width = _multiply(width, self.extent(index.name))
+        return frozenset().union(*(self.atoms[name].axes for name in factors)), width
+
+    def covers(self, store: Store) -> list[tuple[Poly, Poly]] | None:
+        """For each dimension the half-open range of places that an unconditional store fills."""
+        if store.when is not None:
+            return None
+        used: Axes = frozenset()
+        spans: list[tuple[Poly, Poly]] = []
+        for item in store.items:
+            poly = self.poly(item)
+            axes = self.poly_axes(poly)
+            if axes & used:
+                return None
+            used |= axes
+            if not axes:
+                spans.append((poly, _add(poly, {(): 1}, 1)))
+                continue
+            radix = self._radix(poly, frozenset())
+            if radix is None:
+                return None
+            start = {m: c for m, c in poly.items() if not self.axes(m)}
+            spans.append((start, _add(start, radix[1], 1)))
+        return spans
+
+    def apart(self, a: Store, b: Store) -> bool:
+        """Whether no place of one store is a place of the other."""
+        for x, y in zip(a.items, b.items, strict=True):
+            one, two = self.poly(x), self.poly(y)
+            if self.least(_add(two, one, -1)) > 0 or self.least(_add(one, two, -1)) > 0:
+                return True
+        return False
+
+
+def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
+    """Report collisions, gaps and races; return the places that several rows may own."""
+    algebra = _Algebra(group, Ranges(group))
+    undefined: list[Undefined] = []
+    for number, store in enumerate(group.stores):
+        known, repeats = algebra.determined(store.items)
+        missing = sorted(store.axes - known)
+        if missing:
+            report.add(
+                "collision",
+                store.span,
+                f"`{store.target_text}` may be one place for several values of "
+                + ", ".join(f"`{name}`" for name in missing),
+                "store at an index that is theirs alone; if a tensor gives the place, declare it "
+                "`distinct`",
+            )
+        undefined += [Undefined(store.tensor, dim, value) for dim, value in repeats]
+        for other in group.stores[:number]:
+            if other.tensor == store.tensor and not algebra.apart(other, store):
+                report.add(
+                    "collision",
+                    store.span,
+                    f"`{store.target_text}` and `{other.target_text}` may be one place",
+                    "one store for each place: join them with `a if condition else b`",
+                )
+    for tensor in group.tensors.values():
+        if tensor.mode == "out":
+            _check_covered(algebra, tensor, report)
+    _check_races(algebra, report)
+    return tuple(undefined)
+
+
+def _check_covered(algebra: _Algebra, tensor: Tensor, report: Report) -> None:
+    stores = [store for store in algebra.group.stores if store.tensor == tensor.name]
+    dims = [algebra.poly(dim) for dim in tensor.dims]
+    filled = [spans for store in stores if (spans := algebra.covers(store)) is not None]
+    for along in range(len(dims)):
+        whole = [
+            spans
+            for spans in filled
+            if all(spans[dim] == ({}, dims[dim]) for dim in range(len(dims)) if dim != along)
+        ]
+        reached: Poly = {}
+        for _ in whole:
+            reached = next((s[along][1] for s in whole if s[along][0] == reached), reached)
+        if reached == dims[along]:
+            return
+    if stores:
+        report.add(
+            "partly-stored",
+            tensor.span,
+            f"the stores to the `out` tensor `{tensor.name}` are not shown to fill it",
+            f"store at every index of {tensor.text}, without `when`; or declare it with mode: inout "
+            "if the rest shall keep what it held",
+        )
+
+
+def _check_races(algebra: _Algebra, report: Report) -> None:
+    """A place that is stored to may be read only by the point of the run-time indices that stores."""
+    group = algebra.group
+    roots = [v for s in group.stores for v in (*s.items, s.value, *((s.when,) if s.when else ()))]
+    loads = {each for root in roots for each in walk(root, group.lets) if isinstance(each, Load)}
+    for store in group.stores:
+        running = {axis for axis in store.axes if not group.static_extent(axis)}
+        places = [algebra.poly(item) for item in store.items]
+        for load in sorted(loads, key=str):
+            if load.tensor != store.tensor:
+                continue
+            reads = [algebra.poly(item) for item in load.items]
+            same = tuple(
+                item for item, a, b in zip(store.items, places, reads, strict=True) if a == b
+            )
+            if not running <= algebra.determined(same)[0]:
+                report.add(
+                    "race",
+                    store.span,
+                    f"`{store.tensor}` is read at another place than `{store.target_text}`: another "
+                    "program may store there first",
+                    "read it at the index that it is stored at, or store to another tensor",
+                )
+                break
+
+
+def loads_of(group: Group, value: Value) -> set[str]:
+    """The tensors that a value reads."""
+    return {each.tensor for each in walk(value, group.lets) if isinstance(each, Load)}
+
+
+def bound_indices(group: Group, value: Value) -> set[str]:
+    """The indices that reductions and scans in a value run over."""
+    found = set()
+    for each in walk(value, group.lets):
+        index = getattr(each, "index", None)
+        if index is not None and children(each):
+            found.add(index)
+    return found
+
+
+def _add(a: Poly, b: Poly, sign: int) -> Poly:
+    total = dict(a)
+    for monomial, coefficient in b.items():
+        total[monomial] = total.get(monomial, 0) + sign * coefficient
+    return {monomial: coefficient for monomial, coefficient in total.items() if coefficient}
+
+
+def _multiply(a: Poly, b: Poly) -> Poly:
+    total: Poly = {}
+    for x, p in a.items():
+        for y, q in b.items():
+            total = _add(total, {tuple(sorted((*x, *y))): p * q}, 1)
+    return total

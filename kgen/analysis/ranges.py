@@ -1,0 +1,226 @@
+"""The least and the greatest value that each expression can take, from the declared ranges.
+
+In: a typed group. Out: intervals; diagnostics for ranges that hold nothing and divisors that may be
+0; and the group's values with each quotient marked as cheap where that is proved (`truncdiv`,
+`truncmod`: neither operand can be negative, so rounding down and rounding to 0 agree). Intervals
+know no relation between two names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from kgen.diagnostics import Report
+from kgen.lang.typed import (
+    Cast,
+    Const,
+    Group,
+    Index,
+    Load,
+    Op,
+    Param,
+    Reduce,
+    Ref,
+    Scan,
+    Select,
+    Value,
+    walk,
+)
+from kgen.lang.types import LIMITS
+
+Interval = tuple[int, int]
+
+# A run-time size or stride fits a kernel's 32-bit argument; the call checks it.
+SIZE_LIMIT = 2**31 - 1
+
+
+@dataclass(slots=True)
+class Ranges:
+    """Intervals of a group's values; `assumed` narrows names (a size known to be 0, say)."""
+
+    group: Group
+    assumed: dict[str, Interval] = field(default_factory=dict)
+    known: dict[str, Interval] = field(default_factory=dict)
+
+    def of(self, value: Value) -> Interval:
+        """The least and the greatest value."""
+        low, high = self._of(value)
+        least, most = LIMITS[value.dtype]
+        # Past the type's end the value wraps around, so it can be anything.
+        return (low, high) if least <= low and high <= most else (least, most)
+
+    def _of(self, value: Value) -> Interval:
+        group = self.group
+        match value:
+            case Const(number):
+                return (number, number)
+            case Param(name):
+                return self._param(name)
+            case Index(name):
+                return (0, max(self.of(group.extents[name])[1] - 1, 0))
+            case Ref(name, dtype):
+                if name not in self.known:
+                    self.known[name] = LIMITS[dtype]
+                    self.known[name] = self.of(group.lets[name].value)
+                return self.known[name]
+            case Load(name, _, dtype):
+                tensor = group.tensors[name]
+                low, high = LIMITS[dtype]
+                low = self.of(tensor.low)[0] if tensor.low is not None else low
+                high = self.of(tensor.high)[1] if tensor.high is not None else high
+                return (low, high)
+            case Cast(arg, dtype):
+                low, high = self.of(arg)
+                return (
+                    (int(low > 0), int(high != 0 or low != 0)) if dtype == "bool" else (low, high)
+                )
+            case Select(cond, then, other):
+                taken = self.of(cond)
+                if taken == (1, 1):
+                    return self.of(then)
+                if taken == (0, 0):
+                    return self.of(other)
+                return _hull(self.of(then), self.of(other))
+            case Reduce(kind, index, arg, none):
+                return self._reduce(kind, index, arg, none)
+            case Scan(kind, index, arg):
+                if kind == "cumsum":
+                    return _hull(self.of(arg), self._reduce("sum", index, arg, None))
+                return (0, 1) if _within(self.of(arg), (0, 1)) else LIMITS["i64"]
+            case Op(op, args):
+                return _operate(op, [self.of(arg) for arg in args])
+
+    def _param(self, name: str) -> Interval:
+        if name in self.assumed:
+            return self.assumed[name]
+        if name in self.known:
+            return self.known[name]
+        self.known[name] = (0, SIZE_LIMIT)
+        size = self.group.sizes.get(name)
+        if size is not None and size.derived is not None:
+            interval = self.of(size.derived)
+        else:
+            declared = size if size is not None else self.group.scalars[name]
+            least, most = (0, SIZE_LIMIT) if size is not None else LIMITS[declared.dtype]
+            low = self.of(declared.low)[0] if declared.low is not None else least
+            high = self.of(declared.high)[1] if declared.high is not None else most
+            interval = (max(low, 0) if size is not None else low, high)
+        self.known[name] = interval
+        return interval
+
+    def _reduce(self, kind: str, index: str, arg: Value, none: Value | None) -> Interval:
+        low, high = self.of(arg)
+        least, most = self.of(self.group.extents[index])
+        match kind:
+            case "sum":
+                return (min(low * most, low * least, 0), max(high * most, high * least, 0))
+            case "first" if none is not None:
+                return _hull((0, max(most - 1, 0)), self.of(none))
+            case "min" | "max":
+                limits = LIMITS[arg.dtype]
+                empty = limits[1] if kind == "min" else limits[0]
+                return _hull((low, high), (empty, empty)) if least <= 0 else (low, high)
+        return (0, 1)
+
+    def mark(self, value: Value) -> Value:
+        """`value` with its cheap quotients marked."""
+        match value:
+            case Const() | Param() | Index() | Ref():
+                return value
+            case Load(_, items):
+                return replace(value, items=tuple(self.mark(item) for item in items))
+            case Cast(arg):
+                return replace(value, arg=self.mark(arg))
+            case Select(cond, then, other):
+                return replace(
+                    value, cond=self.mark(cond), then=self.mark(then), other=self.mark(other)
+                )
+            case Reduce(_, _, arg, none):
+                return replace(value, arg=self.mark(arg), none=none and self.mark(none))
+            case Scan(_, _, arg):
+                return replace(value, arg=self.mark(arg))
+            case Op(op, args):
+                marked = tuple(self.mark(arg) for arg in args)
+                if op in ("floordiv", "mod") and all(self.of(arg)[0] >= 0 for arg in args):
+                    op = "trunc" + op.removeprefix("floor")
+                return replace(value, op=op, args=marked)
+
+
+def check_ranges(group: Group, report: Report) -> None:
+    """Report ranges that hold nothing, and divisors that may be 0."""
+    ranges = Ranges(group)
+    for declared in (*group.sizes.values(), *group.scalars.values(), *group.tensors.values()):
+        low, high = declared.low, declared.high
+        if low is not None and high is not None and ranges.of(low)[0] > ranges.of(high)[1]:
+            report.add(
+                "empty-range", group.span, f"no value of `{declared.name}` is in its declared range"
+            )
+    roots = [(let.span, let.value) for let in group.lets.values()]
+    for store in group.stores:
+        roots += [(store.span, item) for item in store.items]
+        roots += [(store.value_span, each) for each in (store.value, store.when) if each]
+    for span, root in roots:
+        for value in walk(root, {}):
+            if not isinstance(value, Op) or value.op not in ("floordiv", "mod"):
+                continue
+            low, high = ranges.of(value.args[1])
+            if low <= 0 <= high:
+                report.add(
+                    "division-by-zero",
+                    span,
+                    f"a divisor may be 0: its declared range is {low} .. {high}",
+                    "declare the divisor's `values` from 1 on, or divide by max(divisor, 1)",
+                )
+
+
+def _within(inner: Interval, outer: Interval) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
+
+
+def _hull(*intervals: Interval) -> Interval:
+    return (min(low for low, _ in intervals), max(high for _, high in intervals))
+
+
+def _operate(op: str, args: list[Interval]) -> Interval:
+    (a, b) = args[0]
+    (c, d) = args[1] if len(args) > 1 else (0, 0)
+    match op:
+        case "add":
+            return (a + c, b + d)
+        case "sub":
+            return (a - d, b - c)
+        case "mul":
+            ends = (a * c, a * d, b * c, b * d)
+            return (min(ends), max(ends))
+        case "min":
+            return (min(a, c), min(b, d))
+        case "max":
+            return (max(a, c), max(b, d))
+        case "neg":
+            return (-b, -a)
+        case "abs":
+            return (0 if a <= 0 <= b else min(abs(a), abs(b)), max(abs(a), abs(b)))
+        case "floordiv" if c > 0:
+            quotients = (a // c, a // d, b // c, b // d)
+            return (min(quotients), max(quotients))
+        case "mod" if c > 0:
+            return (a, b) if a >= 0 and b < c else (0, d - 1)
+        case "lt":
+            return (int(b < c), int(a < d))
+        case "le":
+            return (int(b <= c), int(a <= d))
+        case "gt":
+            return (int(a > d), int(b > c))
+        case "ge":
+            return (int(a >= d), int(b >= c))
+        case "eq":
+            return (int(a == b == c == d), int(a <= d and c <= b))
+        case "ne":
+            return (int(b < c or d < a), int(not a == b == c == d))
+        case "and":
+            return (min(a, c), min(b, d))
+        case "or":
+            return (max(a, c), max(b, d))
+        case "not":
+            return (1 - b, 1 - a)
+    return LIMITS["i64"]

@@ -1,0 +1,207 @@
+"""The commands: parsing of arguments and printing, no logic.
+
+Exit codes: 0 good, 1 generated files are not what the specs say (`build --check`), 2 bad input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+import kgen
+from kgen.build import Built, BuildError, Changes, compare, compile_specs, write
+from kgen.diagnostics import SpecError
+from kgen.emit import reference, triton
+from kgen.lang.text import spec_text
+from kgen.spec.schema import json_schema
+
+_PHASES = ("typed", "plan", "kernel", "reference")
+
+_SPECS = click.argument("specs", type=click.Path(path_type=Path), default="specs")
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+_QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(kgen.__version__, prog_name="kgen")
+def main() -> None:
+    """Turn declarative YAML specs into fused GPU kernels."""
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"{click.style('error', fg='red', bold=True)}: {message}", err=True)
+    sys.exit(2)
+
+
+def _compiled(specs: Path, *, as_json: bool) -> tuple[Built, ...]:
+    try:
+        return compile_specs(specs)
+    except SpecError as error:
+        report = error.report
+        if as_json:
+            click.echo(json.dumps({"errors": [d.json() for d in report.ordered()]}, indent=2))
+        else:
+            click.echo(report.render(colour=sys.stderr.isatty()), err=True)
+        count = len(report.diagnostics)
+        _fail(f"{count} mistake{'s' if count != 1 else ''} in the specs; nothing was written")
+
+
+@main.command()
+@_SPECS
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("generated"),
+    show_default=True,
+    help="Folder for the generated packages.",
+)
+@click.option(
+    "--check", is_flag=True, help="Write nothing; fail if a file is not what the specs say."
+)
+@_JSON
+@_QUIET
+def build(specs: Path, out: Path, check: bool, as_json: bool, quiet: bool) -> None:
+    """Render the package of each folder of specs: kernels, references, operators, tests, pages."""
+    started = time.perf_counter()
+    built = _compiled(specs, as_json=as_json)
+    whole = all(each.package.folder != specs for each in built)
+    try:
+        changes = compare(built, out, whole=whole)
+        if not check:
+            write(built, out, changes)
+    except BuildError as error:
+        _fail(str(error))
+    _report(built, out, specs, changes, check=check, as_json=as_json, quiet=quiet, started=started)
+    if check and changes.any:
+        sys.exit(1)
+
+
+def _report(
+    built: tuple[Built, ...],
+    out: Path,
+    specs: Path,
+    changes: Changes,
+    *,
+    check: bool,
+    as_json: bool,
+    quiet: bool,
+    started: float,
+) -> None:
+    seconds = time.perf_counter() - started
+    if as_json:
+        facts = {
+            "written": changes.written,
+            "removed": changes.removed,
+            "unchanged": changes.unchanged,
+        }
+        click.echo(json.dumps(facts | {"checked": check}, indent=2))
+        return
+    if check and changes.any:
+        for line in changes.differences:
+            colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1])
+            click.secho(line, fg=colour, err=True)
+        count = len(changes.written) + len(changes.removed)
+        click.echo(
+            f"{count} file{'s' if count != 1 else ''} in {out} are not what the specs say; "
+            f"accept the difference with: kgen build {specs} --out {out}",
+            err=True,
+        )
+        return
+    if quiet:
+        return
+    for each in built:
+        names = ", ".join(group.name for group in each.groups)
+        click.echo(f"{each.package.name}: {len(each.groups)} groups ({names})")
+    done = (
+        "up to date"
+        if check or not changes.any
+        else (f"{len(changes.written)} written, {len(changes.removed)} removed")
+    )
+    click.echo(f"{out}: {done}, {changes.unchanged} unchanged, in {seconds:.2f} s")
+
+
+@main.command()
+@_SPECS
+@_JSON
+@_QUIET
+def check(specs: Path, as_json: bool, quiet: bool) -> None:
+    """Check the specs and write nothing."""
+    built = _compiled(specs, as_json=as_json)
+    if as_json:
+        click.echo(json.dumps({"errors": []}))
+    elif not quiet:
+        count = sum(len(each.groups) for each in built)
+        click.echo(f"{count} group{'s' if count != 1 else ''} in {specs}: no mistakes found")
+
+
+@main.command(name="list")
+@_SPECS
+@_JSON
+def list_groups(specs: Path, as_json: bool) -> None:
+    """List the groups."""
+    built = _compiled(specs, as_json=as_json)
+    if as_json:
+        rows = [
+            {"package": b.package.name, "group": g.name, "summary": g.summary, "spec": g.file}
+            for b in built
+            for g in b.groups
+        ]
+        click.echo(json.dumps(rows, indent=2))
+        return
+    width = max(len(g.name) for b in built for g in b.groups)
+    for each in built:
+        click.secho(each.package.name, bold=True)
+        for group in each.groups:
+            click.echo(f"  {group.name:{width}}  {group.summary}")
+
+
+@main.command()
+@click.argument("group")
+@click.option("--specs", type=click.Path(path_type=Path), default=Path("specs"), show_default=True)
+@click.option("--phase", type=click.Choice(_PHASES), default="kernel", show_default=True)
+def show(group: str, specs: Path, phase: str) -> None:
+    """Print what a group is in one phase of the compiler."""
+    from kgen.diagnostics import nearest  # noqa: PLC0415 - only for the error
+
+    plans = {plan.group.name: plan for b in _compiled(specs, as_json=False) for plan in b.plans}
+    if group not in plans:
+        _fail(f"there is no group `{group}` in {specs}; {nearest(group, plans)}")
+    plan = plans[group]
+    match phase:
+        case "typed":
+            for let in plan.group.lets.values():
+                axes = ", ".join(i for i in plan.group.extents if i in let.value.axes)
+                click.echo(f"{let.name}: {let.value.dtype}[{axes}] = {spec_text(let.value)}")
+            for store in plan.group.stores:
+                click.echo(
+                    f"{store.target_text} := {spec_text(store.value)}  ({store.value.dtype})"
+                )
+        case "plan":
+            for role in plan.roles:
+                click.echo(
+                    " x ".join(f"{a.index}:{a.kind}" for a in role.axes.values()) or "one program"
+                )
+                for store in (*role.stores, *role.once):
+                    click.echo(f"  {store.target_text}")
+                if role.shared:
+                    click.echo(f"  barrier before the stores: {', '.join(sorted(role.shared))}")
+            click.echo(f"{plan.warps} warps")
+        case "kernel":
+            click.echo(triton.emit(plan).text, nl=False)
+        case _:
+            click.echo(reference.emit(plan.group).text, nl=False)
+
+
+@main.command()
+def schema() -> None:
+    """Print the JSON Schema of a spec file, for editors."""
+    click.echo(json.dumps(json_schema(), indent=2))
+
+
+if __name__ == "__main__":
+    main()

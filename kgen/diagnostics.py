@@ -1,0 +1,170 @@
+"""Everything wrong with a spec, as data: code, place, message, help; and its text and JSON forms.
+
+In: facts found by a phase. Out: `Diagnostic` values and their rendering. Does not decide what is wrong.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import click
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Span:
+    """A place in a file; lines and columns count from 1, the end column is exclusive."""
+
+    file: str
+    line: int
+    column: int
+    end_column: int
+
+    def within(self, start: int, end: int) -> Span:
+        """The part of this one-line span from character `start` to `end`, counted from its beginning."""
+        return Span(self.file, self.line, self.column + start, self.column + max(end, start + 1))
+
+
+# Code -> why it matters. The one catalogue: a diagnostic with another code cannot be made, and
+# tests/specs_bad/ holds one broken spec and its whole rendered text for each code.
+CATALOGUE: Mapping[str, str] = {
+    # Files and YAML.
+    "unreadable-file": "A spec is a UTF-8 text file that kgen can open.",
+    "bad-yaml": "The file must be YAML before it can be a spec.",
+    "empty-file": "A spec names at least a group, its tensors and its stores.",
+    "duplicate-key": "YAML would silently keep only the last one.",
+    "unknown-key": "A misspelt key would otherwise be ignored, and with it what it asks for.",
+    "missing-key": "Without it the group is not defined.",
+    "wrong-shape": "Each key holds one kind of YAML value.",
+    "bad-choice": "The key takes one of a few fixed words.",
+    "bad-name": "Names become Python identifiers in the generated code.",
+    "duplicate-name": "Sizes, scalars, tensors, indices, lets and masks share one name space.",
+    "duplicate-group": "Groups of one package become functions of one module.",
+    "no-specs": "kgen builds packages: folders that hold spec files.",
+    "bad-eager": "The eager function is what the tests and benchmarks compare the kernel with.",
+    # Expressions.
+    "bad-syntax": "Expressions are Python's: names, numbers, operators, calls and indexing.",
+    "unsupported-syntax": "Only what has the same meaning in Triton and in torch is in the language.",
+    "unknown-name": "Every name is a size, a scalar, a tensor, an index, a let or a mask.",
+    "unknown-function": "Only functions with one meaning on every backend are in the language.",
+    "wrong-arguments": "Each function has a fixed number of arguments.",
+    "bad-type": "A type is one of bool, u8, i32, i64, a tensor's with its sizes in brackets.",
+    "not-a-value": "A tensor is read at an index; it is not a number by itself.",
+    "wrong-rank": "A tensor takes as many indices as it has dimensions.",
+    "wrong-type": "kgen converts nothing by itself except where no value can change.",
+    "narrowing": "Storing into a smaller type may lose bits, so it is never done silently.",
+    "cyclic-let": "A let is a name for an expression; it cannot be part of itself.",
+    "not-an-index": "Reductions and scans run over an index of the group.",
+    "data-dependent": "Sizes, ranges and launch conditions are known before the launch.",
+    "bad-range": "A range is written `low .. high`, both ends included.",
+    "empty-range": "No value would be legal.",
+    "division-by-zero": "It raises in torch on the CPU and is undefined on a GPU.",
+    # What a group must be.
+    "unbound-size": "A run-time size is read off a tensor's shape at the call.",
+    "unused": "A declared name that nothing uses is usually a misspelt one.",
+    "not-stored": "An `out` tensor that nothing writes would come back with yesterday's contents.",
+    "partly-stored": "The rest of an `out` tensor would come back with yesterday's contents.",
+    "store-to-input": "An `in` tensor belongs to the caller.",
+    "read-of-out": "What an `out` tensor holds before the group is undefined.",
+    "free-index": "A stored value must be the same for every point that stores to one place.",
+    "collision": "Two index points that store to one place leave the winner to chance.",
+    "race": "Programs of one launch run in no order, so one may see what another has written.",
+    # Schedules.
+    "bad-schedule": "A schedule says how to run a group; it can't change what it computes.",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Diagnostic:
+    """One mistake in a spec: `span` marks it, `message` says what, `help` how to mend it."""
+
+    span: Span
+    code: str
+    message: str
+    help: str = ""
+
+    def __post_init__(self) -> None:
+        if self.code not in CATALOGUE:
+            raise ValueError(f"diagnostic code {self.code!r} is not in the catalogue")
+
+    def json(self) -> dict[str, object]:
+        """The fields of this diagnostic as JSON-ready data."""
+        return {
+            "code": self.code,
+            "file": self.span.file,
+            "line": self.span.line,
+            "column": self.span.column,
+            "end_column": self.span.end_column,
+            "message": self.message,
+            "why": CATALOGUE[self.code],
+            "help": self.help,
+        }
+
+
+@dataclass(slots=True)
+class Report:
+    """Collects the diagnostics of a run, and the sources they point into."""
+
+    sources: dict[str, str] = field(default_factory=dict)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+    def add(self, code: str, span: Span, message: str, help: str = "") -> None:
+        """Record one mistake; the same one twice counts once."""
+        found = Diagnostic(span, code, message, help)
+        if found not in self.diagnostics:
+            self.diagnostics.append(found)
+
+    def ordered(self) -> list[Diagnostic]:
+        """All diagnostics by file, line and column."""
+        return sorted(self.diagnostics)
+
+    def render(self, colour: bool = False) -> str:
+        """All diagnostics as text for a person."""
+        return "\n".join(render(found, self.sources, colour) for found in self.ordered())
+
+
+class SpecError(Exception):
+    """The specs are wrong; `report` says where and how to mend them."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(report.render())
+        self.report = report
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The help line that names what `name` may have meant, or lists what there is."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean `{close[0]}`?"
+    if not names:
+        return ""
+    listed = ", ".join(f"`{each}`" for each in names[:12])
+    return f"there is {listed}" + (", ..." if len(names) > 12 else "")
+
+
+def render(found: Diagnostic, sources: Mapping[str, str], colour: bool = False) -> str:
+    """One diagnostic like a compiler's: place, the line with a caret, why, help."""
+
+    def paint(text: str, **style: object) -> str:
+        return click.style(text, **style) if colour else text  # type: ignore[arg-type]
+
+    span = found.span
+    lines = [
+        paint(f"error[{found.code}]", fg="red", bold=True) + paint(f": {found.message}", bold=True)
+    ]
+    lines.append(f"  --> {span.file}:{span.line}:{span.column}")
+    text = sources.get(span.file, "").splitlines()
+    if 0 < span.line <= len(text):
+        line = text[span.line - 1].replace("\t", " ")
+        number = str(span.line)
+        width = max(1, min(span.end_column, len(line) + 1) - span.column)
+        lines.append(f"{' ' * len(number)} |")
+        lines.append(f"{number} | {line}")
+        mark = paint("^" * width, fg="red", bold=True)
+        lines.append(f"{' ' * len(number)} | {' ' * (span.column - 1)}{mark}")
+    lines.append(f"  = why: {CATALOGUE[found.code]}")
+    if found.help:
+        lines.append(f"  = help: {found.help}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""A plan to text; Jinja only lays out files."""

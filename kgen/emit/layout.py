@@ -1,0 +1,54 @@
+"""Lines of generated Python at most 100 columns wide, broken as a formatter would."""
+
+from __future__ import annotations
+
+WIDTH = 100
+_PAIRS = {")": "(", "]": "[", "}": "{"}
+
+
+def wrap(text: str) -> str:
+    """`text` with each long line that ends in a bracket broken after its commas."""
+    return "\n".join(part for line in text.split("\n") for part in _wrapped(line))
+
+
+def _wrapped(line: str) -> list[str]:
+    bare = line.lstrip()
+    indent = line[: len(line) - len(bare)]
+    if len(line) <= WIDTH or bare.startswith(("#", '"""')):
+        return [line]
+    tail = "," if line.endswith(",") else ""
+    start = _opening(line.removesuffix(tail), len(indent))
+    if start is None:
+        return [line]
+    end = len(line) - len(tail) - 1
+    inner = split_top(line[start + 1 : end])
+    one = f"{indent}    {', '.join(inner)}"
+    head, foot = line[: start + 1], f"{indent}{line[end]}{tail}"
+    if len(one) <= WIDTH:
+        return [head, one, foot]
+    parts = [part for each in inner for part in _wrapped(f"{indent}    {each},")]
+    return [head, *parts, foot]
+
+
+def _opening(line: str, start: int) -> int | None:
+    """Where the bracket that closes at the line's end opens; None if the line ends in none."""
+    if not line or line[-1] not in _PAIRS:
+        return None
+    depth = 0
+    for at in range(len(line) - 1, start - 1, -1):
+        depth += (line[at] in _PAIRS) - (line[at] in _PAIRS.values())
+        if depth == 0:
+            return at if at + 1 < len(line) - 1 else None
+    return None
+
+
+def split_top(text: str) -> list[str]:
+    """The parts of a comma-separated list, commas inside brackets left alone."""
+    parts, depth, start = [], 0, 0
+    for at, char in enumerate(text):
+        depth += (char in _PAIRS.values()) - (char in _PAIRS)
+        if char == "," and depth == 0:
+            parts.append(text[start:at].strip())
+            start = at + 1
+    last = text[start:].strip()
+    return [*parts, last] if last else parts

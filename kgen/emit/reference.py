@@ -1,0 +1,301 @@
+"""The torch reference of a group.
+
+In: a typed group. Out: the text of one function that computes the group in torch, vectorized, on any
+device: the second reading of the spec. It knows nothing of plans or of proved facts; every gather and
+store checks its bounds, so that a reference which disagrees with the spec's ranges fails loudly.
+
+Every value is a tensor with one dimension for each index of the group, of size 1 where the value does
+not vary with it; torch's broadcasting does the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kgen.emit.layout import wrap
+from kgen.emit.names import Names
+from kgen.lang.text import Code, call, infix, method, number, prefix, ternary
+from kgen.lang.typed import (
+    Cast,
+    Const,
+    Group,
+    Index,
+    Load,
+    Op,
+    Param,
+    Reduce,
+    Ref,
+    Scan,
+    Select,
+    Store,
+    Value,
+    walk,
+)
+from kgen.lang.types import DType
+
+TORCH_TYPES: dict[DType, str] = {
+    "bool": "torch.bool",
+    "u8": "torch.uint8",
+    "i32": "torch.int32",
+    "i64": "torch.int64",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The text of a reference function, and the sizes that it takes beside the group's arguments."""
+
+    text: str
+    sizes: tuple[str, ...]
+
+
+def emit(group: Group) -> Reference:
+    """The reference function of a group: tensors, scalars and sizes by keyword, outputs in place."""
+    return _Reference(group).emit()
+
+
+@dataclass(slots=True)
+class _Reference:
+    group: Group
+    lines: list[str] = field(default_factory=list)
+    names: Names = field(init=False)
+    known: dict[tuple[str, str], Code] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        group = self.group
+        taken = {*group.sizes, *group.scalars, *group.tensors, *group.extents, *group.lets}
+        self.names = Names({"torch", "device", "index_shape"} | taken)
+
+    def emit(self) -> Reference:
+        group = self.group
+        sizes = self._sizes()
+        args = [f"{name}: Tensor" for name in group.tensors]
+        args += [f"{name}: int" for name in (*group.scalars, *sizes)]
+        head = [f"def {group.name}(", "    *,"] + [f"    {arg}," for arg in args] + [") -> None:"]
+        head.append(f'    """{group.summary}"""')
+        body = self.lines
+        if group.when is not None:
+            body += [
+                f"# when: {group.when_text}",
+                f"if {prefix('not', self._host(group.when))}:",
+                "    return",
+            ]
+        first = next(iter(group.tensors))
+        body.append(f"device = {first}.device")
+        for scalar in group.scalars.values():
+            if not scalar.static and self._used(scalar.name):
+                body.append(f"{scalar.name}_ = {self._number(scalar.name, scalar.dtype)}")
+        for size in group.sizes.values():
+            if not size.static and self._used(size.name):
+                body.append(f"{size.name}_ = {self._number(size.name, 'i64')}")
+        for at, (index, extent) in enumerate(group.extents.items()):
+            shape = ", ".join("-1" if i == at else "1" for i in range(len(group.extents)))
+            if len(group.extents) > 1:
+                body.append(
+                    f"{index} = torch.arange({self._host(extent)}, device=device).view({shape})"
+                )
+            else:
+                body.append(f"{index} = torch.arange({self._host(extent)}, device=device)")
+        writes = [self._store(store) for store in group.stores]
+        body += ["# Every load came before; now the stores.", *writes]
+        text = "\n".join([*head, *(f"    {line}" for line in body)]) + "\n"
+        return Reference(wrap(text), sizes)
+
+    def _roots(self) -> list[Value]:
+        roots = [let.value for let in self.group.lets.values()]
+        for store in self.group.stores:
+            roots += [*store.items, store.value, *([store.when] if store.when is not None else [])]
+        return roots
+
+    def _sizes(self) -> tuple[str, ...]:
+        roots = [*self._roots(), *self.group.extents.values()]
+        roots += [self.group.when] if self.group.when is not None else []
+        used = {v.name for root in roots for v in walk(root, {}) if isinstance(v, Param)}
+        return tuple(name for name in self.group.sizes if name in used)
+
+    def _used(self, name: str) -> bool:
+        """Whether a size or scalar is used as a number in some value."""
+        roots = self._roots()
+        return any(
+            isinstance(v, Param) and v.name == name for root in roots for v in walk(root, {})
+        )
+
+    def _number(self, name: str, dtype: DType) -> Code:
+        shape = "1, " * len(self.group.extents)
+        shape = f"({shape.rstrip()})" if len(self.group.extents) == 1 else f"({shape[:-2]})"
+        if not self.group.extents:
+            shape = "()"
+        return call("torch.full", shape, name, f"dtype={TORCH_TYPES[dtype]}", "device=device")
+
+    def _dim(self, index: str) -> int:
+        return list(self.group.extents).index(index)
+
+    def _host(self, value: Value) -> Code:
+        """A size expression on Python's numbers."""
+        match value:
+            case Const(literal):
+                return number(literal)
+            case Param(name):
+                return Code(name)
+            case Cast(arg):
+                return self._host(arg)
+            case Select(cond, then, other):
+                return ternary(self._host(cond), self._host(then), self._host(other))
+            case Op(op, args):
+                return _python(op, [self._host(arg) for arg in args])
+        raise AssertionError(f"{value} is not a size expression")
+
+    def _store(self, store: Store) -> str:
+        comment = f"{store.target_text}: {store.value_text}"
+        mask = None
+        if store.when is not None:
+            mask = self._variable(store.when, f"{store.tensor}_when", None)
+        value = self.code(store.value, mask)
+        if store.value.dtype == "int" or isinstance(store.value, Const):
+            value = call(
+                "_full", value, TORCH_TYPES[self.group.tensors[store.tensor].dtype], "device"
+            )
+        name = self.names.fresh(f"{store.tensor}_new")
+        self.lines.append(f"# {comment}")
+        self.lines.append(f"{name} = {value}")
+        items = []
+        for item in store.items:
+            code = self.code(item, mask)
+            if not isinstance(item, Index | Ref | Const):
+                at = self.names.fresh(f"{store.tensor}_at")
+                self.lines.append(f"{at} = {code}")
+                code = Code(at)
+            items.append(code)
+        places = ", ".join(str(item) for item in items) + ("," if len(items) == 1 else "")
+        args = [store.tensor, f"({places})", name]
+        if mask is not None:
+            args.append(f"where={mask}")
+        return f"_store({', '.join(args)})"
+
+    def code(self, value: Value, guard: Code | None) -> Code:
+        """The text of a value; lets, loads and reductions become variables first."""
+        match value:
+            case Const(literal):
+                return number(literal)
+            case Param(name, dtype):
+                return Code(name if dtype == "int" else f"{name}_")
+            case Index(name):
+                return Code(name)
+            case Ref(name):
+                return self._let(name, guard)
+            case Load(tensor, items):
+                args = [tensor, *(str(self.code(item, guard)) for item in items)]
+                if guard is not None:
+                    args.append(f"where={guard}")
+                return call("_load", *args)
+            case Cast(arg, dtype):
+                inner = self.code(arg, guard)
+                if arg.dtype == "int" or isinstance(arg, Const):
+                    return call("_full", inner, TORCH_TYPES[dtype], "device")
+                return method(inner, "to", TORCH_TYPES[dtype])
+            case Select(cond, then, other):
+                return self._select(cond, then, other, guard)
+            case Reduce():
+                return self._reduce(value, guard)
+            case Scan(kind, index, arg):
+                dim = self._dim(index)
+                along = call("_along", self._tensor(arg, guard), str(dim), self._extent(index))
+                return call(f"torch.{kind}", along, f"dim={dim}")
+            case Op(op, args):
+                return self._operate(op, args, guard)
+
+    def _let(self, name: str, guard: Code | None) -> Code:
+        """A let's variable; one of its own under a guard, if loads depend on it."""
+        value = self.group.lets[name].value
+        if not any(isinstance(each, Load) for each in walk(value, self.group.lets)):
+            guard = None
+        key = (name, guard.text if guard else "")
+        if key not in self.known:
+            code = self._tensor(value, guard)
+            target = name if guard is None else self.names.fresh(name)
+            self.lines.append(f"{target} = {code}")
+            self.known[key] = Code(target)
+        return self.known[key]
+
+    def _variable(self, value: Value, hint: str, guard: Code | None) -> Code:
+        code = self.code(value, guard)
+        key = (code.text, "")
+        if key not in self.known:
+            name = self.names.fresh(hint)
+            self.lines.append(f"{name} = {code}")
+            self.known[key] = Code(name)
+        return self.known[key]
+
+    def _tensor(self, value: Value, guard: Code | None) -> Code:
+        code = self.code(value, guard)
+        if isinstance(value, Const) or value.dtype == "int":
+            dtype = "i64" if value.dtype == "int" else value.dtype
+            return call("_full", code, TORCH_TYPES[dtype], "device")
+        return code
+
+    def _extent(self, index: str) -> Code:
+        return self._host(self.group.extents[index])
+
+    def _select(self, cond: Value, then: Value, other: Value, guard: Code | None) -> Code:
+        test = self._variable(self._as_value(cond), "cond", guard)
+        taken = test if guard is None else infix("bitand", guard, test)
+        missed = prefix("~", test)
+        if guard is not None:
+            missed = infix("bitand", guard, missed)
+        a, b = self._tensor(then, taken), self._tensor(other, missed)
+        return call("torch.where", test, a, b)
+
+    def _as_value(self, cond: Value) -> Value:
+        """A condition as a tensor even where it is known at compile time."""
+        return Cast(cond, "bool", cond.axes) if _compile_time(cond) else cond
+
+    def _operate(self, op: str, args: tuple[Value, ...], guard: Code | None) -> Code:
+        codes = [self.code(arg, guard) for arg in args]
+        fixed = [_compile_time(arg) for arg in args]
+        if all(fixed):
+            return _python(op, codes)
+        match op, codes:
+            case (("min" | "max"), [a, b]):
+                bound = "max" if op == "min" else "min"
+                if fixed[0]:
+                    return method(b, "clamp", f"{bound}={a}")
+                if fixed[1]:
+                    return method(a, "clamp", f"{bound}={b}")
+                return call(f"torch.{op}imum", a, b)
+            case "abs", [a]:
+                return method(a, "abs")
+            case "neg", [a]:
+                return prefix("-", a)
+            case "not", [a]:
+                return prefix("~", a)
+            case (("and" | "or"), [a, b]):
+                return infix(f"bit{op}", a, b)
+            case _, [a, b]:
+                return infix(op, a, b)
+        raise AssertionError(f"no torch for {op}")
+
+    def _reduce(self, value: Reduce, guard: Code | None) -> Code:
+        dim, extent = self._dim(value.index), self._extent(value.index)
+        arg = call("_along", self._tensor(value.arg, guard), str(dim), extent)
+        match value.kind:
+            case "sum" | "any" | "all":
+                return method(arg, value.kind, f"dim={dim}", "keepdim=True")
+            case "min" | "max":
+                return call(f"_{value.kind}", arg, f"dim={dim}")
+        assert value.none is not None
+        return call("_first", arg, self.code(value.none, guard), f"dim={dim}")
+
+
+def _compile_time(value: Value) -> bool:
+    if isinstance(value, Const) or value.dtype == "int":
+        return True
+    return isinstance(value, Op) and all(_compile_time(arg) for arg in value.args)
+
+
+def _python(op: str, codes: list[Code]) -> Code:
+    match op:
+        case "min" | "max" | "abs":
+            return call(op, *codes)
+        case "neg" | "not":
+            return prefix("-" if op == "neg" else "not", codes[0])
+    return infix(op, codes[0], codes[1])

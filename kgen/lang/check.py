@@ -1,0 +1,464 @@
+"""From a spec's text to a typed group: names, ranks, types, free indices.
+
+In: a `GroupSpec`. Out: a `Group`, or diagnostics, all of them. A part that failed is None and silences
+what would follow from it. Bounds, collisions and races are not checked here.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Literal, cast
+
+from kgen.diagnostics import Report, nearest
+from kgen.lang import syntax
+from kgen.lang.infer import Scope, coerce
+from kgen.lang.syntax import Call, Expr, Item, Name
+from kgen.lang.typed import Group, Let, Scalar, Size, Store, Tensor, Value, is_host
+from kgen.lang.types import ELEMENT_TYPES, DType, widens
+from kgen.spec.located import Text
+from kgen.spec.model import GroupSpec, Package, ScalarSpec, StoreSpec, TensorSpec
+
+
+def check(spec: GroupSpec, package: Package, report: Report) -> Group | None:
+    """The typed group of a spec; None after reporting every mistake found."""
+    before = len(report.diagnostics)
+    group = _Checker(spec, Scope(report)).group()
+    _check_eager(spec, package, report)
+    return group if len(report.diagnostics) == before else None
+
+
+@dataclass(slots=True)
+class _Checker:
+    spec: GroupSpec
+    scope: Scope
+    used: set[str] = field(default_factory=set)
+
+    @property
+    def report(self) -> Report:
+        return self.scope.report
+
+    def group(self) -> Group | None:
+        spec, scope = self.spec, self.scope
+        self._declare()
+        sizes = {name.value: self._size(name, text) for name, text in spec.sizes}
+        scalars = {each.name.value: self._scalar(each) for each in spec.scalars}
+        tensors = {each.name.value: self._tensor(each) for each in spec.tensors}
+        for name, text in spec.indices:
+            scope.extents[name.value] = self._host(text, "how many values an index takes")
+        when = self._host(spec.when, "the condition of a launch") if spec.when else None
+        if when is not None and spec.when is not None and when.dtype != "bool":
+            self.report.add("wrong-type", spec.when.span, "`when` must be a condition")
+        lets = {name.value: self._let(name, text) for name, text in (*spec.lets, *spec.masks)}
+        for name, text in spec.masks:
+            mask = lets[name.value]
+            if mask is not None and mask.value.dtype != "bool":
+                self.report.add(
+                    "wrong-type",
+                    text.span,
+                    f"the mask `{name.value}` has type {mask.value.dtype}, not bool",
+                    "compare it: a mask is a condition",
+                )
+        stores = [self._store(each) for each in spec.stores]
+        self._check_use(tensors)
+        tile, warps = self._schedule()
+        good = all(
+            each is not None
+            for table in (sizes, scalars, tensors, scope.extents, lets)
+            for each in table.values()
+        )
+        if not good or None in stores or (spec.when and when is None):
+            return None
+        # Lets in the order of use, so that each stands after what it is made of.
+        return Group(
+            name=spec.name.value,
+            summary=spec.summary,
+            eager=spec.eager.value if spec.eager else None,
+            when=when,
+            when_text=spec.when.value if spec.when else "",
+            sizes=cast("dict[str, Size]", sizes),
+            scalars=cast("dict[str, Scalar]", scalars),
+            tensors=cast("dict[str, Tensor]", tensors),
+            extents=cast("dict[str, Value]", scope.extents),
+            extent_texts={name.value: text.value for name, text in spec.indices},
+            lets={name: let for name, let in scope.lets.items() if let is not None},
+            stores=tuple(each for each in stores if each is not None),
+            tile=tile,
+            warps=warps,
+            file=spec.file.rsplit("/", 1)[-1],
+            sha256=spec.sha256,
+            span=spec.name.span,
+        )
+
+    def _declare(self) -> None:
+        scope, spec = self.scope, self.spec
+        texts = {name.value: text for name, text in spec.sizes}
+        static = {name for name, text in texts.items() if _is_static(text)}
+        grown = True
+        while grown:  # a size derived from static sizes alone is static
+            grown = False
+            for name, text in texts.items():
+                if name not in static and _is_derived(text):
+                    expr = syntax.parse(text, Report())
+                    names = _names(expr) if expr is not None else {""}
+                    if names <= static and names:
+                        static.add(name)
+                        grown = True
+        for name in texts:
+            scope.params[name] = "int" if name in static else "i64"
+        for each in spec.scalars:
+            known = each.type.value in ("static", "i32", "i64")
+            kind = "int" if each.type.value == "static" or not known else each.type.value
+            scope.params[each.name.value] = cast("DType", kind)
+        scope.extents = {name.value: None for name, _ in spec.indices}
+        scope.texts = {name.value: text for name, text in (*spec.lets, *spec.masks)}
+        scope.readable = {each.name.value for each in spec.tensors if each.mode != "out"}
+        for tensor in spec.tensors:
+            scope.tensors[tensor.name.value] = self._tensor_type(tensor)
+
+    # Declarations.
+
+    def _host(self, text: Text, what: str) -> Value | None:
+        value = self.scope.value(text)
+        if value is not None and not is_host(value):
+            self.report.add(
+                "data-dependent",
+                text.span,
+                f"{what} can't depend on an index or on what a tensor holds",
+                "use sizes and scalars here",
+            )
+            return None
+        return value
+
+    def _ends(self, text: Text | None, what: str) -> tuple[Value | None, Value | None] | None:
+        if text is None:
+            return (None, None)
+        ends = syntax.parse_range(text, self.report)
+        if ends is None:
+            return None
+        low, high = (self._host(end, what) if end else None for end in ends)
+        for end, value in zip(ends, (low, high), strict=True):
+            if end and value is None:
+                return None
+            if value is not None and value.dtype == "bool":
+                self.report.add("wrong-type", text.span, "an end of a range is a number")
+                return None
+        return (low, high)
+
+    def _size(self, name: Text, text: Text) -> Size | None:
+        static = self.scope.params[name.value] == "int"
+        if _is_derived(text):
+            derived = self._host(text, "a size")
+            return Size(name.value, static, None, None, derived, text.value) if derived else None
+        ranged = text.slice(len("static"), len(text.value)) if _is_static(text) else text
+        ends = self._ends(ranged if ranged.value else None, "a size")
+        return Size(name.value, static, ends[0], ends[1], None, text.value) if ends else None
+
+    def _scalar(self, spec: ScalarSpec) -> Scalar | None:
+        if spec.type.value not in ("static", "i32", "i64"):
+            self.report.add(
+                "bad-type",
+                spec.type.span,
+                f"`{spec.type.value}` is not the type of a scalar",
+                "write i32, i64 or static",
+            )
+            return None
+        ends = self._ends(spec.values, "the range of a scalar")
+        if ends is None:
+            return None
+        kind = self.scope.params[spec.name.value]
+        text = f"{spec.type.value} {spec.values.value}" if spec.values else spec.type.value
+        return Scalar(spec.name.value, kind, ends[0], ends[1], text, spec.doc)
+
+    def _tensor_type(self, spec: TensorSpec) -> tuple[DType, tuple[Expr, ...]] | None:
+        expr = syntax.parse(spec.type, self.report)
+        if expr is None:
+            return None
+        if not isinstance(expr, Item) or expr.base.id not in ELEMENT_TYPES:
+            self.report.add(
+                "bad-type",
+                spec.type.span,
+                f"`{spec.type.value}` is not the type of a tensor",
+                f"write an element type ({', '.join(ELEMENT_TYPES)}) and sizes: i32[batch, K1]",
+            )
+            return None
+        return cast("DType", expr.base.id), expr.items
+
+    def _tensor(self, spec: TensorSpec) -> Tensor | None:
+        known = self.scope.tensors[spec.name.value]
+        if known is None:
+            return None
+        dtype, items = known
+        dims = tuple(self.scope.infer(item) for item in items)
+        ok = True
+        for item, dim in zip(items, dims, strict=True):
+            if dim is None:
+                ok = False
+            elif not is_host(dim) or dim.dtype == "bool":
+                self.report.add("data-dependent", item.span, "a dimension is made of sizes")
+                ok = False
+        ends = self._ends(spec.values, "the range of a tensor's values")
+        if not ok or ends is None:
+            return None
+        distinct, repeats = self._distinct(spec)
+        return Tensor(
+            name=spec.name.value,
+            dtype=dtype,
+            dims=cast("tuple[Value, ...]", dims),
+            mode=cast('Literal["in", "out", "inout"]', spec.mode),
+            low=ends[0],
+            high=ends[1],
+            distinct=distinct,
+            repeats=repeats,
+            layout=cast('Literal["contiguous", "rows", "any"]', spec.layout),
+            text=spec.type.value,
+            values_text=spec.values.value if spec.values else "",
+            doc=spec.doc,
+            span=spec.name.span,
+        )
+
+    def _distinct(self, spec: TensorSpec) -> tuple[bool, Value | None]:
+        text = spec.distinct
+        if text is None or text.value in ("true", "false"):
+            return (text is not None and text.value == "true", None)
+        if text.value.startswith("except "):
+            repeats = text.slice(len("except "), len(text.value))
+            return True, self._host(repeats, "the value that may repeat")
+        self.report.add(
+            "bad-choice",
+            text.span,
+            f"`{text.value}` is not a `distinct`",
+            "write `true`, or `except slots - 1` for the one value that may repeat",
+        )
+        return (False, None)
+
+    def _let(self, name: Text, text: Text) -> Let | None:
+        value = self.scope.let(name.value, text.span)
+        return self.scope.lets[name.value] if value is not None else None
+
+    # Stores.
+
+    def _store(self, spec: StoreSpec) -> Store | None:
+        scope, report = self.scope, self.report
+        target = syntax.parse(spec.target, report)
+        value = scope.value(spec.value)
+        when = scope.value(spec.when) if spec.when else None
+        if target is None:
+            return None
+        if not isinstance(target, Item):
+            report.add(
+                "bad-syntax",
+                spec.target.span,
+                f"`{spec.target.value}` is not a place to store to",
+                "name a tensor and its indices: out[r, k]",
+            )
+            return None
+        tensor = next((t for t in self.spec.tensors if t.name.value == target.base.id), None)
+        if tensor is None:
+            names = [t.name.value for t in self.spec.tensors]
+            report.add(
+                "unknown-name",
+                target.base.span,
+                f"there is no tensor `{target.base.id}`",
+                nearest(target.base.id, names),
+            )
+            return None
+        if tensor.mode == "in":
+            report.add(
+                "store-to-input",
+                target.base.span,
+                f"`{target.base.id}` is an `in` tensor",
+                "declare it with mode: out, or inout if what it held before is read or survives",
+            )
+        self.used.add(target.base.id)
+        items = scope.items(target, tensor.name.value)
+        known = scope.tensors[tensor.name.value]
+        if when is not None and when.dtype != "bool" and spec.when is not None:
+            report.add("wrong-type", spec.when.span, "`when` must be a condition")
+            return None
+        if items is None or value is None or known is None or (spec.when and when is None):
+            return None
+        axes = frozenset().union(*(item.axes for item in items))
+        parts = [(spec.value, value)]
+        if spec.when is not None and when is not None:
+            parts.append((spec.when, when))
+        for text, part in parts:
+            extra = sorted(part.axes - axes)
+            if extra:
+                report.add(
+                    "free-index",
+                    text.span,
+                    f"`{text.value}` varies with {_listed(extra)}, the place "
+                    f"`{spec.target.value}` does not",
+                    f"reduce over `{extra[0]}`, or store to a place that varies with it",
+                )
+                return None
+        stored = _stored(value, known[0], spec.value, report)
+        if stored is None:
+            return None
+        return Store(
+            tensor=tensor.name.value,
+            items=items,
+            value=stored,
+            when=when,
+            axes=axes,
+            target_text=spec.target.value,
+            value_text=spec.value.value + (f" when {spec.when.value}" if spec.when else ""),
+            span=spec.target.span,
+            value_span=spec.value.span,
+        )
+
+    # What is used, bound and scheduled.
+
+    def _check_use(self, tensors: dict[str, Tensor | None]) -> None:
+        used = self.used | self.scope.used
+        bound = {
+            item.id
+            for known in self.scope.tensors.values()
+            if known
+            for item in known[1]
+            if isinstance(item, Name)
+        }
+        for name, text in self.spec.sizes:
+            if name.value not in bound and not _is_derived(text):
+                if name.value in used:
+                    self.report.add(
+                        "unbound-size",
+                        name.span,
+                        f"no tensor has `{name.value}` alone as a dimension",
+                        "kgen reads a size off a shape; make it a scalar to have the caller pass it",
+                    )
+                else:
+                    self.report.add("unused", name.span, f"nothing uses the size `{name.value}`")
+        kinds: list[tuple[str, Text]] = [("scalar", each.name) for each in self.spec.scalars]
+        kinds += [("index", name) for name, _ in self.spec.indices]
+        kinds += [("let", name) for name, _ in self.spec.lets]
+        kinds += [("mask", name) for name, _ in self.spec.masks]
+        kinds += [("tensor", each.name) for each in self.spec.tensors if each.mode == "in"]
+        for kind, name in kinds:
+            if name.value not in used:
+                self.report.add(
+                    "unused", name.span, f"nothing uses the {kind} `{name.value}`", "remove it"
+                )
+        stored = {expr.base.id for each in self.spec.stores if (expr := _target(each.target))}
+        for name_text, tensor in tensors.items():
+            if tensor is not None and tensor.written and name_text not in stored:
+                self.report.add(
+                    "not-stored",
+                    tensor.span,
+                    f"nothing stores to the `{tensor.mode}` tensor `{name_text}`",
+                    "add a line under `store`, or make it an `in` tensor",
+                )
+
+    def _schedule(self) -> tuple[dict[str, int], int | None]:
+        tile: dict[str, int] = {}
+        for name, text in self.spec.tile:
+            size = _power_of_two(text)
+            if name.value not in self.scope.extents:
+                self.report.add(
+                    "bad-schedule",
+                    name.span,
+                    f"there is no index `{name.value}` to tile",
+                    nearest(name.value, self.scope.extents),
+                )
+            elif size is None or size > 65536:
+                self.report.add(
+                    "bad-schedule", text.span, "a tile is a power of two, from 1 to 65536"
+                )
+            else:
+                tile[name.value] = size
+        if self.spec.warps is None:
+            return tile, None
+        warps = _power_of_two(self.spec.warps)
+        if warps is None or warps > 16:
+            self.report.add("bad-schedule", self.spec.warps.span, "warps are 1, 2, 4, 8 or 16")
+        return tile, warps
+
+
+def _stored(value: Value, dtype: DType, text: Text, report: Report) -> Value | None:
+    """The value as the tensor's type, if no value changes by that."""
+    if value.dtype == "int" and dtype != "bool":
+        return coerce(value, dtype, text.span, report)
+    if value.dtype == dtype or (widens(value.dtype, dtype) and value.dtype != "bool"):
+        return coerce(value, dtype, text.span, report)
+    if widens(value.dtype, dtype) or dtype == "bool":
+        help = f"write {dtype}({text.value})" if dtype != "bool" else "compare it: x != 0"
+        report.add("wrong-type", text.span, f"{value.dtype} is stored to a {dtype} tensor", help)
+    else:
+        report.add(
+            "narrowing",
+            text.span,
+            f"this has type {value.dtype}, the tensor {dtype}",
+            f"write {dtype}({text.value}) if its high bits may be dropped",
+        )
+    return None
+
+
+def _check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
+    if spec.eager is None:
+        return
+    name = spec.eager.value
+    if package.eager is None:
+        report.add(
+            "bad-eager", spec.eager.span, f"there is no eager.py beside the spec to hold `{name}`"
+        )
+        return
+    try:
+        tree = ast.parse(package.eager)
+    except SyntaxError as error:
+        report.add(
+            "bad-eager", spec.eager.span, f"eager.py has a syntax error in line {error.lineno}"
+        )
+        return
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if name not in functions:
+        report.add(
+            "bad-eager",
+            spec.eager.span,
+            f"eager.py has no function `{name}`",
+            nearest(name, functions),
+        )
+        return
+    given = {arg.arg for arg in functions[name].args.kwonlyargs}
+    wanted = {each.name.value for each in (*spec.tensors, *spec.scalars)}
+    if given != wanted:
+        report.add(
+            "bad-eager",
+            spec.eager.span,
+            f"`{name}` in eager.py takes other arguments than the group: "
+            + _listed(sorted(given ^ wanted)),
+            "it takes the group's tensors and scalars, keyword-only and by the same names",
+        )
+
+
+def _is_static(text: Text) -> bool:
+    return text.value.split(maxsplit=1)[:1] == ["static"]
+
+
+def _is_derived(text: Text) -> bool:
+    return ".." not in text.value and not _is_static(text)
+
+
+def _names(expr: Expr | None) -> set[str]:
+    match expr:
+        case Name(id):
+            return {id}
+        case syntax.Apply(_, args) | Call(_, _, args):
+            return set().union(*(_names(arg) for arg in args)) if args else set()
+        case Item(base, items):
+            return {base.id}.union(*(_names(item) for item in items))
+    return set()
+
+
+def _target(text: Text) -> Item | None:
+    expr = syntax.parse(text, Report())
+    return expr if isinstance(expr, Item) else None
+
+
+def _power_of_two(text: Text) -> int | None:
+    value = int(text.value) if text.value.isdecimal() else 0
+    return value if value > 0 and value & (value - 1) == 0 else None
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

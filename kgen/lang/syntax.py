@@ -1,0 +1,234 @@
+"""Expression text to an untyped tree with places.
+
+In: a `Text`. Out: a closed union of frozen nodes, or a diagnostic. Knows the grammar and the names
+of the language's functions, not what the names of a group mean.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kgen.diagnostics import Report, Span
+from kgen.spec.located import Text
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An integer literal."""
+
+    value: int
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name, whatever it turns out to be."""
+
+    id: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """An operator on its operands: `add`, `floordiv`, `lt`, `and`, `not`, `neg`, `if`, ..."""
+
+    op: str
+    args: tuple[Expr, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`min(a, b)`, `i32(a)`; and over indices: `sum[c](a)`."""
+
+    name: str
+    over: tuple[Name, ...]
+    args: tuple[Expr, ...]
+    span: Span
+    name_span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """`tensor[a, b]`; `items` are its indices."""
+
+    base: Name
+    items: tuple[Expr, ...]
+    span: Span
+
+
+Expr: TypeAlias = Number | Name | Apply | Call | Item
+
+_BINARY: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+}
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+}
+_INSTEAD: dict[type[ast.AST], str] = {
+    ast.Div: "write `//` for a quotient rounded down",
+    ast.BitAnd: "write `and`",
+    ast.BitOr: "write `or`",
+    ast.Invert: "write `not`",
+    ast.Attribute: "names have no dots",
+    ast.Lambda: "give the expression a name under `let`",
+    ast.ListComp: "write a reduction: sum[k](...)",
+    ast.GeneratorExp: "write a reduction: sum[k](...)",
+    ast.Slice: "write an index for each element",
+}
+
+
+def parse(text: Text, report: Report) -> Expr | None:
+    """The tree of an expression; None after reporting what is wrong with it."""
+    try:
+        tree = ast.parse(text.value, mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        offset = error.offset if isinstance(error, SyntaxError) and error.offset else 1
+        line = error.lineno if isinstance(error, SyntaxError) else 1
+        place = text.part(offset - 1, offset) if line == 1 else text.span
+        reason = error.msg if isinstance(error, SyntaxError) else "too deeply nested"
+        report.add("bad-syntax", place, f"`{text.value}` is not an expression: {reason}")
+        return None
+    if not text.value.isascii():
+        report.add("bad-syntax", text.span, "an expression is written in ASCII")
+        return None
+    before = len(report.diagnostics)
+    try:
+        expr = _Reader(text, report).read(tree.body)
+    except RecursionError:
+        report.add("bad-syntax", text.span, "the expression is too deeply nested", "name its parts")
+        return None
+    return expr if len(report.diagnostics) == before else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    text: Text
+    report: Report
+
+    def span(self, node: ast.AST) -> Span:
+        start = getattr(node, "col_offset", 0)
+        end = getattr(node, "end_col_offset", None) or start + 1
+        if getattr(node, "lineno", 1) != 1 or getattr(node, "end_lineno", 1) != 1:
+            return self.text.span
+        return self.text.part(start, end)
+
+    def refuse(self, node: ast.AST, what: str) -> Number:
+        help = next((each for kind, each in _INSTEAD.items() if isinstance(node, kind)), "")
+        self.report.add(
+            "unsupported-syntax", self.span(node), f"{what} is not in the language", help
+        )
+        return Number(0, self.span(node))
+
+    def read(self, node: ast.expr) -> Expr:
+        span = self.span(node)
+        match node:
+            case ast.Constant(bool(value)):
+                return self.refuse(node, f"`{value}`")
+            case ast.Constant(int(value)):
+                return Number(value, span)
+            case ast.Name(id):
+                return Name(id, span)
+            case ast.BinOp(left, op, right):
+                if type(op) not in _BINARY:
+                    span_text = ast.get_source_segment(self.text.value, node) or ""
+                    help = next((h for k, h in _INSTEAD.items() if isinstance(op, k)), "")
+                    self.report.add(
+                        "unsupported-syntax",
+                        span,
+                        f"the operator of `{span_text}` is not in the language",
+                        help,
+                    )
+                return Apply(
+                    _BINARY.get(type(op), "add"), (self.read(left), self.read(right)), span
+                )
+            case ast.UnaryOp(ast.USub(), operand):
+                value = self.read(operand)
+                if isinstance(value, Number):
+                    return Number(-value.value, span)
+                return Apply("neg", (value,), span)
+            case ast.UnaryOp(ast.Not(), operand):
+                return Apply("not", (self.read(operand),), span)
+            case ast.UnaryOp(op, _):
+                return self.refuse(op if type(op) in _INSTEAD else node, "this operator")
+            case ast.Compare(left, ops, comparators):
+                return self.compare(node, left, ops, comparators)
+            case ast.BoolOp(op, values):
+                name = "and" if isinstance(op, ast.And) else "or"
+                result = self.read(values[0])
+                for value in values[1:]:
+                    result = Apply(name, (result, self.read(value)), span)
+                return result
+            case ast.IfExp(test, body, orelse):
+                return Apply("if", (self.read(test), self.read(body), self.read(orelse)), span)
+            case ast.Subscript(ast.Name() as base, index):
+                return Item(Name(base.id, self.span(base)), self.items(index), span)
+            case ast.Call(function, args, keywords):
+                return self.call(node, function, args, bool(keywords))
+            case _:
+                return self.refuse(node, f"`{ast.get_source_segment(self.text.value, node)}`")
+
+    def items(self, node: ast.expr) -> tuple[Expr, ...]:
+        nodes = node.elts if isinstance(node, ast.Tuple) else [node]
+        return tuple(self.read(each) for each in nodes)
+
+    def compare(
+        self, node: ast.expr, left: ast.expr, ops: list[ast.cmpop], right: list[ast.expr]
+    ) -> Expr:
+        sides = [self.read(each) for each in (left, *right)]
+        result: Expr | None = None
+        for op, a, b in zip(ops, sides, sides[1:], strict=False):
+            if type(op) not in _COMPARE:
+                return self.refuse(node, "this comparison")
+            each = Apply(_COMPARE[type(op)], (a, b), self.span(node))
+            result = each if result is None else Apply("and", (result, each), self.span(node))
+        return result if result is not None else sides[0]
+
+    def call(
+        self, node: ast.expr, function: ast.expr, args: list[ast.expr], keywords: bool
+    ) -> Expr:
+        over: tuple[Expr, ...] = ()
+        base = function
+        if isinstance(function, ast.Subscript):
+            over, base = self.items(function.slice), function.value
+        if (
+            not isinstance(base, ast.Name)
+            or keywords
+            or any(isinstance(a, ast.Starred) for a in args)
+        ):
+            return self.refuse(node, "this call")
+        names = tuple(each for each in over if isinstance(each, Name))
+        if len(names) != len(over):
+            self.report.add(
+                "not-an-index", self.span(function), f"`{base.id}[...]` takes names of indices"
+            )
+        read = tuple(self.read(arg) for arg in args)
+        return Call(base.id, names, read, self.span(node), self.span(base))
+
+
+def parse_range(text: Text, report: Report) -> tuple[Text | None, Text | None] | None:
+    """`low .. high` as its two ends, either of which may be left out."""
+    parts = text.value.split("..")
+    if len(parts) != 2 or not (parts[0].strip() or parts[1].strip()):
+        report.add(
+            "bad-range",
+            text.span,
+            f"`{text.value}` is not a range",
+            "write `0 .. batch - 1`, or leave out an end that has no bound: `0 ..`",
+        )
+        return None
+    middle = len(parts[0])
+    low, high = text.slice(0, middle), text.slice(middle + 2, len(text.value))
+    return (low if low.value else None, high if high.value else None)

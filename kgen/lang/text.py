@@ -1,0 +1,122 @@
+"""Python expression text with the fewest parentheses: the one precedence table of kgen.
+
+Specs, Triton and torch are all Python, so every printer builds its text from these pieces. What an
+operator means on a backend is for that backend's emitter to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kgen.lang.typed import (
+    Cast,
+    Const,
+    Index,
+    Load,
+    Op,
+    Param,
+    Reduce,
+    Ref,
+    Scan,
+    Select,
+    Value,
+)
+
+TERNARY, OR, AND, NOT, COMPARE, BIT_OR, BIT_AND, SUM, PRODUCT, UNARY, ATOM = range(11)
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Expression text, and how tightly its outermost operator binds."""
+
+    text: str
+    binds: int = ATOM
+
+    def at(self, binds: int) -> str:
+        """The text, in parentheses if it binds less tightly than asked."""
+        return self.text if self.binds >= binds else f"({self.text})"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+# Operator -> (symbol, precedence). Comparisons do not chain and the rest group to the left.
+_INFIX = {
+    "add": ("+", SUM),
+    "sub": ("-", SUM),
+    "mul": ("*", PRODUCT),
+    "floordiv": ("//", PRODUCT),
+    "mod": ("%", PRODUCT),
+    "lt": ("<", COMPARE),
+    "le": ("<=", COMPARE),
+    "gt": (">", COMPARE),
+    "ge": (">=", COMPARE),
+    "eq": ("==", COMPARE),
+    "ne": ("!=", COMPARE),
+    "and": ("and", AND),
+    "or": ("or", OR),
+    "bitand": ("&", BIT_AND),
+    "bitor": ("|", BIT_OR),
+}
+
+
+def infix(op: str, a: Code, b: Code) -> Code:
+    """`a op b`. The right operand binds tighter, and both of a comparison, which Python chains."""
+    symbol, binds = _INFIX[op]
+    left = binds + 1 if binds == COMPARE else binds
+    return Code(f"{a.at(left)} {symbol} {b.at(binds + 1)}", binds)
+
+
+def prefix(symbol: str, a: Code) -> Code:
+    """`-a`, `~a`, `not a`."""
+    binds = NOT if symbol == "not" else UNARY
+    return Code(f"{symbol}{' ' if symbol == 'not' else ''}{a.at(binds)}", binds)
+
+
+def ternary(cond: Code, then: Code, other: Code) -> Code:
+    """`then if cond else other`."""
+    text = f"{then.at(TERNARY + 1)} if {cond.at(TERNARY + 1)} else {other.at(TERNARY)}"
+    return Code(text, TERNARY)
+
+
+def call(function: str, *args: Code | str) -> Code:
+    """`function(a, b)`."""
+    return Code(f"{function}({', '.join(str(arg) for arg in args)})")
+
+
+def method(value: Code, name: str, *args: Code | str) -> Code:
+    """`value.name(a)`."""
+    return Code(f"{value.at(ATOM)}.{name}({', '.join(str(arg) for arg in args)})")
+
+
+def number(value: int) -> Code:
+    """A literal."""
+    return Code(str(value), ATOM if value >= 0 else UNARY)
+
+
+def spec_text(value: Value) -> Code:
+    """A typed value in the language of the specs, casts written out."""
+    match value:
+        case Const(literal):
+            return number(literal)
+        case Param(name) | Index(name) | Ref(name):
+            return Code(name)
+        case Load(tensor, items):
+            return Code(f"{tensor}[{', '.join(str(spec_text(item)) for item in items)}]")
+        case Cast(arg, dtype):
+            return call(dtype, spec_text(arg))
+        case Select(cond, then, other):
+            return ternary(spec_text(cond), spec_text(then), spec_text(other))
+        case Reduce(kind, index, arg, none):
+            args = (arg,) if none is None else (arg, none)
+            return call(f"{kind}[{index}]", *(spec_text(each) for each in args))
+        case Scan(kind, index, arg):
+            return call(f"{kind}[{index}]", spec_text(arg))
+        case Op(op, args):
+            codes = [spec_text(arg) for arg in args]
+            plain = {"truncdiv": "floordiv", "truncmod": "mod"}.get(op, op)
+            if plain in _INFIX:
+                return infix(plain, codes[0], codes[1])
+            if plain in ("neg", "not"):
+                return prefix("-" if plain == "neg" else "not", codes[0])
+            return call(plain, *codes)

@@ -1,0 +1,271 @@
+"""The typed tree and the typed group: what every later phase reads.
+
+A value knows its element type and its axes: the indices that it varies with. Trees are finite and
+shared through `Ref`, a use of a let, whose own tree stands in `Group.lets`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from kgen.diagnostics import Span
+from kgen.lang.types import DType
+
+Axes: TypeAlias = frozenset[str]
+NO_AXES: Axes = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A number; of type `int` until an operand or a cast gives it another."""
+
+    value: int
+    dtype: DType
+    axes: Axes = NO_AXES
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """A size or a scalar; `static` ones are compile-time numbers of type `int`."""
+
+    name: str
+    dtype: DType
+    axes: Axes = NO_AXES
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The value of an index, from 0 to its extent less one."""
+
+    name: str
+    axes: Axes
+    dtype: DType = "i64"
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A use of a let or a mask."""
+
+    name: str
+    dtype: DType
+    axes: Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """An element of a tensor, as it was before the group."""
+
+    tensor: str
+    items: tuple[Value, ...]
+    dtype: DType
+    axes: Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """An operator on operands of one type (a compile-time number counts as any)."""
+
+    op: str
+    args: tuple[Value, ...]
+    dtype: DType
+    axes: Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """torch's conversion to another element type."""
+
+    arg: Value
+    dtype: DType
+    axes: Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`then if cond else other`; loads in a branch happen only where it is taken."""
+
+    cond: Value
+    then: Value
+    other: Value
+    dtype: DType
+    axes: Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Reduce:
+    """`sum`, `count`, `min`, `max`, `any`, `all` or `first` over an index, which it binds.
+
+    Over nothing a sum and a count are 0, `any` is false, `all` true, `min` the type's largest value,
+    `max` its smallest, and `first` is `none`.
+    """
+
+    kind: str
+    index: str
+    arg: Value
+    none: Value | None
+    dtype: DType
+    axes: Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """`cumsum` or `cumprod`, inclusive, along an index, which stays free."""
+
+    kind: str
+    index: str
+    arg: Value
+    dtype: DType
+    axes: Axes
+
+
+Value: TypeAlias = Const | Param | Index | Ref | Load | Op | Cast | Select | Reduce | Scan
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A size: run-time, static, or derived from others (`derived`)."""
+
+    name: str
+    static: bool
+    low: Value | None
+    high: Value | None
+    derived: Value | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A number of the caller; a static one has type `int`."""
+
+    name: str
+    dtype: DType
+    low: Value | None
+    high: Value | None
+    text: str
+    doc: str
+
+    @property
+    def static(self) -> bool:
+        """Whether it is a compile-time number."""
+        return self.dtype == "int"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A tensor of the caller. `distinct`: no value twice, but for `repeats` if that is given."""
+
+    name: str
+    dtype: DType
+    dims: tuple[Value, ...]
+    mode: Literal["in", "out", "inout"]
+    low: Value | None
+    high: Value | None
+    distinct: bool
+    repeats: Value | None
+    layout: Literal["contiguous", "rows", "any"]
+    text: str
+    values_text: str
+    doc: str
+    span: Span
+
+    @property
+    def written(self) -> bool:
+        """Whether the group may store to it."""
+        return self.mode != "in"
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """A named value, its text in the spec and its place there."""
+
+    name: str
+    value: Value
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """`tensor[items] = value` at every point of `axes` where `when` holds."""
+
+    tensor: str
+    items: tuple[Value, ...]
+    value: Value
+    when: Value | None
+    axes: Axes
+    target_text: str
+    value_text: str
+    span: Span
+    value_span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One checked group. `extents` maps each index, in order, to how many values it takes."""
+
+    name: str
+    summary: str
+    eager: str | None
+    when: Value | None
+    when_text: str
+    sizes: dict[str, Size]
+    scalars: dict[str, Scalar]
+    tensors: dict[str, Tensor]
+    extents: dict[str, Value]
+    extent_texts: dict[str, str]
+    lets: dict[str, Let]
+    stores: tuple[Store, ...]
+    tile: dict[str, int]
+    warps: int | None
+    file: str
+    sha256: str
+    span: Span
+
+    @property
+    def static_names(self) -> tuple[str, ...]:
+        """The compile-time sizes and scalars, in order of declaration."""
+        sizes = tuple(size.name for size in self.sizes.values() if size.static)
+        return sizes + tuple(scalar.name for scalar in self.scalars.values() if scalar.static)
+
+    def static_extent(self, index: str) -> bool:
+        """Whether the number of values of an index is known at compile time."""
+        return self.extents[index].dtype == "int"
+
+
+def children(value: Value) -> tuple[Value, ...]:
+    """The values that a value is made of, a let's own tree not among them."""
+    match value:
+        case Const() | Param() | Index() | Ref():
+            return ()
+        case Load(_, items):
+            return items
+        case Op(_, args):
+            return args
+        case Cast(arg):
+            return (arg,)
+        case Select(cond, then, other):
+            return (cond, then, other)
+        case Reduce(_, _, arg, none):
+            return (arg,) if none is None else (arg, none)
+        case Scan(_, _, arg):
+            return (arg,)
+
+
+def walk(value: Value, lets: dict[str, Let]) -> Iterator[Value]:
+    """`value` and everything that it is made of, through lets, each let once."""
+    seen: set[str] = set()
+    todo = [value]
+    while todo:
+        each = todo.pop()
+        yield each
+        if isinstance(each, Ref) and each.name in lets and each.name not in seen:
+            seen.add(each.name)
+            todo.append(lets[each.name].value)
+        todo.extend(children(each))
+
+
+def is_host(value: Value) -> bool:
+    """Whether a value is known before the launch: it has sizes, scalars and numbers only."""
+    return all(isinstance(each, Const | Param | Op | Cast | Select) for each in walk(value, {}))

@@ -1,0 +1,1 @@
+"""How a group runs: roles, program axes, tiles and loops."""

@@ -1,0 +1,265 @@
+"""From a checked group to a plan: which programs there are, and what each computes.
+
+In: a typed group. Out: a `Plan`, whose fields are what the Triton emitter prints; or diagnostics.
+
+A *role* is a set of stores that one kind of program does. The run-time indices of a store are its
+program axes; static indices are lanes of a program; an index that a reduction or scan runs over is
+lanes if static, a loop if not. Stores with the same program axes share a role. No role reads what
+another one stores: such roles become one, over the program axes that they share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from kgen.analysis.places import Undefined, bound_indices, check_places, loads_of
+from kgen.analysis.ranges import Ranges, check_ranges
+from kgen.diagnostics import Report
+from kgen.lang.typed import Group, Let, Param, Store, Value, walk
+
+TILE = 1024  # elements of a wide tile: 8 for each of the 128 threads of 4 warps
+ROW_TILE = 128  # rows of a program whose rows have no inner axis
+
+Kind = Literal["row", "tile", "lanes", "loop"]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """How a role covers an index: `row`, one value a program; `tile`, a block of values a program;
+    `lanes`, all values in each program; `loop`, all values in each program, a block at a time.
+    """
+
+    index: str
+    kind: Kind
+    tile: int | None
+
+    @property
+    def block(self) -> str:
+        """The kernel's compile-time name for how many lanes the axis has."""
+        return f"{'LANES' if self.kind == 'lanes' else 'TILE'}_{self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One kind of program: its stores and how it covers each index that they involve.
+
+    `once` says that its stores do not vary with the program, so that the first program does them.
+    """
+
+    stores: tuple[Store, ...]
+    once: tuple[Store, ...]
+    axes: dict[str, Axis]
+    reads: frozenset[str]
+    writes: frozenset[str]
+
+    @property
+    def program(self) -> tuple[Axis, ...]:
+        """The axes that programs are laid over, the last one fastest."""
+        return tuple(axis for axis in self.axes.values() if axis.kind in ("row", "tile"))
+
+    @property
+    def shared(self) -> frozenset[str]:
+        """Tensors read and written: all loads must come before the stores."""
+        return self.reads & self.writes
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A group and how it runs. `lets` and the stores have their cheap quotients marked."""
+
+    group: Group
+    roles: tuple[Role, ...]
+    lets: dict[str, Let]
+    undefined: tuple[Undefined, ...]
+    warps: int
+    size_names: tuple[str, ...]
+    scalar_names: tuple[str, ...]
+    static_names: tuple[str, ...]
+
+    @property
+    def blocks(self) -> dict[str, Axis]:
+        """Each compile-time block size of the kernel, with an axis that it belongs to."""
+        found: dict[str, Axis] = {}
+        for role in self.roles:
+            for axis in role.axes.values():
+                if axis.kind != "row":
+                    found.setdefault(axis.block, axis)
+        return dict(sorted(found.items()))
+
+
+def make_plan(group: Group, report: Report) -> Plan | None:
+    """The plan of a group; None after reporting what cannot be run safely."""
+    before = len(report.diagnostics)
+    check_ranges(group, report)
+    undefined = check_places(group, report)
+    if len(report.diagnostics) > before:
+        return None
+    ranges = Ranges(group)
+    lets = {name: replace(let, value=ranges.mark(let.value)) for name, let in group.lets.items()}
+    stores = [
+        replace(
+            store,
+            items=tuple(ranges.mark(item) for item in store.items),
+            value=ranges.mark(store.value),
+            when=store.when and ranges.mark(store.when),
+        )
+        for store in group.stores
+    ]
+    roles = _roles(replace(group, lets=lets), stores, report)
+    if len(report.diagnostics) > before:
+        return None
+    used = {
+        each.name
+        for role in roles
+        for store in (*role.stores, *role.once)
+        for root in _roots(store)
+        for each in walk(root, lets)
+        if isinstance(each, Param)
+    }
+    for role in roles:
+        for axis in role.axes.values():
+            used |= {
+                each.name for each in walk(group.extents[axis.index], {}) if isinstance(each, Param)
+            }
+    statics = group.static_names
+    return Plan(
+        group=group,
+        roles=roles,
+        lets=lets,
+        undefined=undefined,
+        warps=group.warps or max(_warps(role, group) for role in roles),
+        size_names=tuple(n for n, s in group.sizes.items() if n in used and not s.static),
+        scalar_names=tuple(n for n, s in group.scalars.items() if n in used and not s.static),
+        static_names=tuple(name for name in statics if name in used),
+    )
+
+
+def _roots(store: Store) -> tuple[Value, ...]:
+    return (*store.items, store.value, *((store.when,) if store.when is not None else ()))
+
+
+def _roles(group: Group, stores: list[Store], report: Report) -> tuple[Role, ...]:
+    keyed: list[tuple[frozenset[str], list[Store]]] = []
+    for store in stores:
+        inner = {i for root in _roots(store) for i in bound_indices(group, root)}
+        running = {axis for axis in store.axes if not group.static_extent(axis)}
+        _place(keyed, frozenset(running - inner), [store])
+    merged = True
+    while merged:
+        merged = False
+        for a in keyed:
+            for b in keyed:
+                if a is not b and _conflict(group, a[1], b[1]):
+                    keyed.remove(a)
+                    keyed.remove(b)
+                    _place(keyed, a[0] & b[0], [*a[1], *b[1]])
+                    merged = True
+                    break
+            if merged:
+                break
+    # Stores that vary with no program are done by the first program of a role that has one for sure.
+    once = next((s for key, s in keyed if not key), [])
+    keyed = [(key, s) for key, s in keyed if key]
+    roles = []
+    for key, members in keyed:
+        if once and _launched(group, key):
+            roles.append(_role(group, key, members, once, report))
+            once = []
+        else:
+            roles.append(_role(group, key, members, [], report))
+    if once:
+        roles.append(_role(group, frozenset(), once, [], report))
+    return tuple(roles)
+
+
+def _place(
+    keyed: list[tuple[frozenset[str], list[Store]]], key: frozenset[str], stores: list[Store]
+) -> None:
+    for known, members in keyed:
+        if known == key:
+            members += stores
+            return
+    keyed.append((key, stores))
+
+
+def _reads(group: Group, stores: list[Store]) -> frozenset[str]:
+    roots = [root for store in stores for root in _roots(store)]
+    return frozenset().union(*(loads_of(group, root) for root in roots)) if roots else frozenset()
+
+
+def _conflict(group: Group, a: list[Store], b: list[Store]) -> bool:
+    written = ({store.tensor for store in a}, {store.tensor for store in b})
+    return bool(written[0] & _reads(group, b) or written[1] & _reads(group, a))
+
+
+def _launched(group: Group, key: frozenset[str]) -> bool:
+    """Whether a role over these axes has a program whenever the group is launched at all."""
+    for index in key:
+        extent = group.extents[index]
+        names = {each.name for each in walk(extent, {}) if isinstance(each, Param)}
+        least = Ranges(group).of(extent)[0]
+        unlaunched = (
+            group.when is not None
+            and len(names) == 1
+            and Ranges(group, dict.fromkeys(names, (0, 0))).of(group.when) == (0, 0)
+            and isinstance(extent, Param)
+        )
+        if least < 1 and not unlaunched:
+            return False
+    return True
+
+
+def _role(
+    group: Group, key: frozenset[str], stores: list[Store], once: list[Store], report: Report
+) -> Role:
+    involved: set[str] = set()
+    for store in (*stores, *once):
+        involved |= store.axes
+        for root in _roots(store):
+            involved |= bound_indices(group, root)
+    ordered = [index for index in group.extents if index in involved]
+    program = [index for index in ordered if index in key]
+    inner = [index for index in ordered if index not in key]
+    reads, writes = _reads(group, [*stores, *once]), frozenset(s.tensor for s in (*stores, *once))
+    tiled = program[-1] if len(program) > 1 or (program and not inner) else None
+    axes: dict[str, Axis] = {}
+    for index in ordered:
+        asked = group.tile.get(index)
+        if index in program:
+            if asked is not None:
+                tile: int | None = asked
+            elif index == tiled:
+                tile = TILE if len(program) > 1 else ROW_TILE
+            else:
+                tile = 1
+            axes[index] = Axis(index, "row" if tile == 1 else "tile", tile)
+        elif group.static_extent(index):
+            axes[index] = Axis(index, "lanes", None)
+        else:
+            axes[index] = Axis(index, "loop", asked or TILE)
+    role = Role(tuple(stores), tuple(once), axes, reads, writes)
+    _check_loops(group, role, report)
+    return role
+
+
+def _check_loops(group: Group, role: Role, report: Report) -> None:
+    """A loop's stores must not reach what a later turn of a loop, or anything else, still reads."""
+    for store in role.stores:
+        looped = [i for i in store.axes if role.axes[i].kind == "loop"]
+        if looped and store.tensor in role.reads:
+            report.add(
+                "race",
+                store.span,
+                f"`{store.tensor}` is read and stored to in a loop over `{looped[0]}`: a later turn "
+                "would read what an earlier one stored",
+                f"make `{looped[0]}` a static size, or store to another tensor",
+            )
+
+
+def _warps(role: Role, group: Group) -> int:
+    lanes = 1
+    for axis in role.axes.values():
+        if axis.tile is not None:
+            lanes = max(lanes, axis.tile)
+    return 8 if lanes >= 4096 else 4 if lanes >= 1024 else 2 if lanes >= 512 else 1

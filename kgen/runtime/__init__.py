@@ -1,0 +1,1 @@
+"""What generated code calls; each module is copied into every generated package."""

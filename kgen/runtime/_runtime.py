@@ -1,0 +1,417 @@
+"""Checks a call against a group's signature, cheaply, before anything is written.
+
+Needs torch alone. A `Signature` repeats the spec's declarations; `bind` reads the sizes off the
+shapes, verifies everything that the host can see, and remembers calls that passed. What tensors hold
+is not looked at: nothing here synchronizes with a device.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass, field
+from types import CodeType
+
+import torch
+
+DTYPES = {
+    "bool": torch.bool,
+    "u8": torch.uint8,
+    "i32": torch.int32,
+    "i64": torch.int64,
+}
+_LIMITS = {
+    "static": (-(2**63), 2**63 - 1),
+    "i32": (-(2**31), 2**31 - 1),
+    "i64": (-(2**63), 2**63 - 1),
+}
+_SIZE_LIMIT = 2**31 - 1
+_REMEMBERED = 256
+
+
+class KgenCallError(ValueError):
+    """A generated function was called wrongly; nothing was written."""
+
+
+def lanes(extent: int) -> int:
+    """The least power of two that is not below `extent` (nor below 1)."""
+    return 1 << max(extent - 1, 0).bit_length()
+
+
+def cdiv(a: int, b: int) -> int:
+    """a / b rounded up."""
+    return -(-a // b)
+
+
+@dataclass(frozen=True)
+class Expr:
+    """A size expression of the spec, evaluated on names."""
+
+    text: str
+    code: CodeType = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "code", compile(self.text, "<spec>", "eval"))
+
+    def __call__(self, values: dict[str, int]) -> int:
+        """The value, given the sizes and scalars by name."""
+        return eval(self.code, _FUNCTIONS, values)  # noqa: S307 - the text is generated code
+
+
+_FUNCTIONS = {
+    "__builtins__": {},
+    "min": min,
+    "max": max,
+    "abs": abs,
+    "i32": int,
+    "i64": int,
+    "clamp": lambda value, low, high: max(min(value, high), low),
+}
+
+
+@dataclass(frozen=True)
+class Range:
+    """`low .. high`, both included, either of which may be missing."""
+
+    text: str
+    low: Expr | None = None
+    high: Expr | None = None
+
+    @staticmethod
+    def parse(text: str) -> Range:
+        """The range that a declaration writes."""
+        low, _, high = text.partition("..")
+        ends = [Expr(end.strip()) if end.strip() else None for end in (low, high)]
+        return Range(text.strip(), ends[0], ends[1])
+
+    def ends(self, values: dict[str, int], least: int, most: int) -> tuple[int, int]:
+        """The two ends in numbers, within `least .. most`."""
+        low = self.low(values) if self.low is not None else least
+        high = self.high(values) if self.high is not None else most
+        return max(low, least), min(high, most)
+
+
+class TensorArg:
+    """A tensor parameter: `type` as in the spec (`i32[batch, K1]`), and how the group uses it."""
+
+    def __init__(
+        self,
+        type: str,
+        mode: str = "in",
+        values: str = "",
+        distinct: str = "",
+        layout: str = "rows",
+    ) -> None:
+        name, inner = type.removesuffix("]").split("[", 1)
+        self.type, self.mode, self.layout = type, mode, layout
+        self.dtype = DTYPES[name]
+        self.dims = tuple(Expr(dim.strip()) for dim in _split(inner))
+        self.values = Range.parse(values)
+        self.distinct = bool(distinct)
+        self.repeats = Expr(distinct.removeprefix("except ")) if "except" in distinct else None
+
+
+class SizeArg:
+    """A size: `low .. high`, `static low .. high`, or an expression of other sizes."""
+
+    def __init__(self, text: str) -> None:
+        self.static = text.startswith("static")
+        self.text = text
+        text = text.removeprefix("static").strip()
+        derived = bool(text) and ".." not in text
+        self.derived = Expr(text) if derived else None
+        self.values = Range.parse("" if derived else text)
+
+    def ends(self, values: dict[str, int]) -> tuple[int, int]:
+        """The least and the greatest legal value."""
+        return self.values.ends(values, 0, _SIZE_LIMIT)
+
+
+class ScalarArg:
+    """A number: `i32 low .. high`, `i64 ...` or `static ...`."""
+
+    def __init__(self, text: str) -> None:
+        self.type, _, values = text.partition(" ")
+        self.static = self.type == "static"
+        self.text = text
+        self.values = Range.parse(values)
+
+    def ends(self, values: dict[str, int]) -> tuple[int, int]:
+        """The least and the greatest legal value."""
+        return self.values.ends(values, *_LIMITS[self.type])
+
+
+class Signature:
+    """The parameters of a generated function, and the check of its calls."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        sizes: dict[str, str],
+        scalars: dict[str, str],
+        tensors: dict[str, TensorArg],
+        when: str = "",
+    ) -> None:
+        self.group = group
+        self.sizes = {name: SizeArg(text) for name, text in sizes.items()}
+        self.scalars = {name: ScalarArg(text) for name, text in scalars.items()}
+        self.tensors = tensors
+        self.when = Expr(when) if when else None
+        self.order = self._ordered()
+        self._passed: dict[tuple[object, ...], dict[str, int]] = {}
+
+    def bind(self, tensors: tuple[object, ...], scalars: tuple[object, ...]) -> dict[str, int]:
+        """The sizes and scalars of a call by name, once it is known to be right.
+
+        Args:
+            tensors: the tensor arguments, in the order of the signature.
+            scalars: the scalar arguments, likewise.
+
+        Raises:
+            KgenCallError: an argument does not fit the spec's declarations.
+        """
+        key = _key(tensors, scalars)
+        known = self._passed.get(key)
+        if known is not None:
+            return known
+        values = self._check(tensors, scalars)
+        if len(self._passed) >= _REMEMBERED:
+            self._passed.clear()
+        self._passed[key] = values
+        return values
+
+    def runs(self, values: dict[str, int]) -> bool:
+        """Whether the spec's `when` holds, so that there is something to do."""
+        return self.when is None or bool(self.when(values))
+
+    def _ordered(self) -> tuple[str, ...]:
+        """Sizes and scalars, each after those that its range is made of, static ones early."""
+        waiting = {name: self._needs(name) for name in (*self.sizes, *self.scalars)}
+        ordered: list[str] = []
+        while waiting:
+            ready = [name for name, needs in waiting.items() if needs <= set(ordered)]
+            if not ready:
+                raise ValueError(
+                    f"{self.group}: ranges depend on each other in a circle: {[*waiting]}"
+                )
+            ready.sort(key=lambda name: not self.declared(name).static)
+            ordered.append(ready[0])
+            del waiting[ready[0]]
+        return tuple(ordered)
+
+    def declared(self, name: str) -> SizeArg | ScalarArg:
+        """The declaration of a size or scalar."""
+        return self.sizes[name] if name in self.sizes else self.scalars[name]
+
+    def _needs(self, name: str) -> set[str]:
+        declared = self.declared(name)
+        derived = declared.derived if isinstance(declared, SizeArg) else None
+        exprs = (declared.values.low, declared.values.high, derived)
+        return {
+            used
+            for expr in exprs
+            if expr is not None
+            for used in re.findall(r"[A-Za-z_]\w*", expr.text)
+            if used in self.sizes or used in self.scalars
+        }
+
+    def _fail(self, message: str) -> KgenCallError:
+        return KgenCallError(f"{self.group}: {message}")
+
+    def _check(self, tensors: tuple[object, ...], scalars: tuple[object, ...]) -> dict[str, int]:
+        given: dict[str, torch.Tensor] = {}
+        values: dict[str, int] = {}
+        found: dict[str, tuple[int, str]] = {}
+        for (name, declared), tensor in zip(self.tensors.items(), tensors, strict=True):
+            given[name] = self._tensor(name, declared, tensor)
+            for dim, size in zip(declared.dims, given[name].shape, strict=True):
+                if dim.text not in self.sizes:
+                    continue
+                known, other = found.setdefault(dim.text, (size, name))
+                if known != size:
+                    raise self._fail(
+                        f"the size `{dim.text}` is {known} in `{other}` and {size} in `{name}` "
+                        f"({declared.type}); they must agree"
+                    )
+                values[dim.text] = size
+        for (name, scalar), value in zip(self.scalars.items(), scalars, strict=True):
+            values[name] = self._integer(name, scalar, value)
+        for name in self.order:
+            declared_number = self.declared(name)
+            if isinstance(declared_number, SizeArg) and declared_number.derived is not None:
+                self._derived(name, declared_number.derived, values)
+            else:
+                self._range(name, declared_number, values)
+        for name, declared in self.tensors.items():
+            self._shape(name, declared, given[name], values)
+        self._devices(given)
+        self._overlaps(given)
+        return values
+
+    def _tensor(self, name: str, declared: TensorArg, tensor: object) -> torch.Tensor:
+        if not isinstance(tensor, torch.Tensor):
+            raise self._fail(
+                f"`{name}` must be a tensor {declared.type}; it is {type(tensor).__name__}"
+            )
+        if tensor.dtype != declared.dtype:
+            raise self._fail(
+                f"`{name}` has dtype {tensor.dtype}, but {declared.type} needs {declared.dtype}; "
+                f"convert it before the call"
+            )
+        if tensor.dim() != len(declared.dims):
+            raise self._fail(
+                f"`{name}` has shape {list(tensor.shape)}, but {declared.type} has "
+                f"{len(declared.dims)} dimensions"
+            )
+        return tensor
+
+    def _integer(self, name: str, declared: ScalarArg, value: object) -> int:
+        if isinstance(value, bool | torch.Tensor):
+            raise self._fail(f"`{name}` must be a Python int; it is {type(value).__name__}")
+        try:
+            return operator.index(value)  # type: ignore[arg-type]
+        except TypeError:
+            raise self._fail(
+                f"`{name}` must be an int ({declared.text}); it is {type(value).__name__}"
+            ) from None
+
+    def _derived(self, name: str, expr: Expr, values: dict[str, int]) -> None:
+        value = expr(values)
+        if values.setdefault(name, value) != value:
+            holders = [
+                f"`{tensor}`"
+                for tensor, arg in self.tensors.items()
+                if any(dim.text == name for dim in arg.dims)
+            ]
+            raise self._fail(
+                f"the size `{name}` is {values[name]} in {', '.join(holders)}, but "
+                f"{expr.text} is {value} here"
+            )
+
+    def _range(self, name: str, declared: SizeArg | ScalarArg, values: dict[str, int]) -> None:
+        low, high = declared.ends(values)
+        if not low <= values[name] <= high:
+            what = "the size" if isinstance(declared, SizeArg) else "the scalar"
+            text = f" ({declared.values.text})" if declared.values.text else ""
+            raise self._fail(
+                f"{what} `{name}` is {values[name]}, but must be in {low} .. {high}{text}"
+            )
+
+    def _shape(
+        self, name: str, declared: TensorArg, tensor: torch.Tensor, values: dict[str, int]
+    ) -> None:
+        wanted = [dim(values) for dim in declared.dims]
+        if list(tensor.shape) != wanted:
+            raise self._fail(
+                f"`{name}` has shape {list(tensor.shape)}, but {declared.type} is {wanted} here; "
+                f"sizes: {', '.join(f'{k} = {v}' for k, v in values.items() if k in self.sizes)}"
+            )
+        if tensor.numel() == 0:
+            return
+        dense = 1
+        for dim in range(tensor.dim() - 1, -1, -1):
+            size, stride = tensor.shape[dim], tensor.stride(dim)
+            last = dim == tensor.dim() - 1
+            need = dense if declared.layout == "contiguous" else 1
+            fixed = declared.layout == "contiguous" or (declared.layout == "rows" and last)
+            if size > 1 and fixed and stride != need:
+                raise self._fail(
+                    f"`{name}` has stride {stride} in dimension {dim}, but layout "
+                    f"`{declared.layout}` needs {need}; pass a contiguous copy, or declare "
+                    "`layout: any` in the spec"
+                )
+            if size > 1 and stride == 0 and declared.mode != "in":
+                raise self._fail(f"`{name}` is written, but its dimension {dim} is an expanded one")
+            dense *= size
+
+    def _devices(self, given: dict[str, torch.Tensor]) -> None:
+        first = next(iter(given))
+        for name, tensor in given.items():
+            if tensor.device != given[first].device:
+                raise self._fail(
+                    f"`{name}` is on {tensor.device}, `{first}` on {given[first].device}; "
+                    "all tensors of a call must be on one device"
+                )
+
+    def _overlaps(self, given: dict[str, torch.Tensor]) -> None:
+        names = list(given)
+        for at, name in enumerate(names):
+            for other in names[at + 1 :]:
+                written = "in" != self.tensors[name].mode or "in" != self.tensors[other].mode
+                if written and may_overlap(given[name], given[other]):
+                    raise self._fail(
+                        f"`{name}` and `{other}` share memory, and one of them is written; pass "
+                        "tensors that do not overlap"
+                    )
+
+
+def _split(text: str) -> list[str]:
+    """The parts of a comma-separated list, commas in brackets left alone."""
+    parts, depth, start = [], 0, 0
+    for at, char in enumerate(text):
+        depth += char in "([{"
+        depth -= char in ")]}"
+        if char == "," and depth == 0:
+            parts.append(text[start:at])
+            start = at + 1
+    return [*parts, text[start:]] if text.strip() else []
+
+
+def _key(tensors: tuple[object, ...], scalars: tuple[object, ...]) -> tuple[object, ...]:
+    """What a call's check depends on."""
+    parts = [
+        (t.data_ptr(), t.shape, t.stride(), t.dtype, t.device) if isinstance(t, torch.Tensor) else t
+        for t in tensors
+    ]
+    # True == 1, but only one of them is a number here.
+    return (*parts, *scalars, *map(type, scalars))
+
+
+def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors may have an element's memory in common.
+
+    Exact for dense tensors; for strided ones also tells apart views that interleave in rows of one
+    pitch (columns of one matrix, layers of one pool). Where it cannot tell, it says yes.
+    """
+    if a.numel() == 0 or b.numel() == 0 or a.device != b.device:
+        return False
+    start_a, start_b = a.data_ptr(), b.data_ptr()
+    end_a, end_b = start_a + _extent(a), start_b + _extent(b)
+    if end_a <= start_b or end_b <= start_a:
+        return False
+    for pitch in sorted({*_pitches(a), *_pitches(b)}, reverse=True):
+        inner_a, inner_b = _inner(a, pitch), _inner(b, pitch)
+        if inner_a is None or inner_b is None:
+            continue
+        base = min(start_a, start_b)
+        from_a, from_b = (start_a - base) % pitch, (start_b - base) % pitch
+        apart = from_a + inner_a <= from_b or from_b + inner_b <= from_a
+        if apart and from_a + inner_a <= pitch and from_b + inner_b <= pitch:
+            return False
+    return True
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Bytes from the first element to the end of the last one."""
+    last = sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    return (last + 1) * tensor.element_size()
+
+
+def _pitches(tensor: torch.Tensor) -> list[int]:
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return [stride * tensor.element_size() for size, stride in pairs if size > 1 and stride > 0]
+
+
+def _inner(tensor: torch.Tensor, pitch: int) -> int | None:
+    """Bytes that a tensor spans within one pitch, if its larger strides are multiples of it."""
+    last = 0
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        step = stride * tensor.element_size()
+        if size > 1 and step % pitch:
+            if step > pitch:
+                return None
+            last += (size - 1) * step
+    return last + tensor.element_size()

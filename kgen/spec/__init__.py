@@ -1,0 +1,1 @@
+"""YAML with positions to a frozen model; collects every error; the JSON Schema for editors."""

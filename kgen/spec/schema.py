@@ -1,0 +1,122 @@
+"""The keys of a spec file, as pydantic models: the border between YAML and kgen.
+
+In: plain data. Out: validation errors, and the JSON Schema that editors use. Holds no meaning: an
+expression is a string here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+
+
+class _Keys(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+def _or_text(model: type[_Keys], key: str) -> Any:  # noqa: ANN401 - an annotation, built at run time
+    """`model`, or a bare string that stands for `{key: string}`."""
+
+    def expand(value: object) -> object:
+        return {key: value} if isinstance(value, str) else value
+
+    schema = {"anyOf": [{"type": "string"}, {"$ref": f"#/$defs/{model.__name__}"}]}
+    return Annotated[model, BeforeValidator(expand), WithJsonSchema(schema)]
+
+
+class Scalar(_Keys):
+    """A number that the caller passes."""
+
+    type: str = Field(
+        description="i32 or i64, or `static`: known at compile time, one variant a value"
+    )
+    values: str | None = Field(
+        None, description="`low .. high`, both included; checked at the call"
+    )
+    doc: str | None = Field(None, description="what it is, and its unit, for the documentation")
+
+
+class Tensor(_Keys):
+    """A tensor that the caller passes."""
+
+    type: str = Field(description="element type and sizes: i32[batch, K1]")
+    mode: Literal["in", "out", "inout"] = Field(
+        "in", description="inout: what it held before is read, or survives where nothing is stored"
+    )
+    values: str | None = Field(
+        None, description="`low .. high`, both included: what its elements are"
+    )
+    distinct: str | None = Field(
+        None, description="`true`: no value twice; `except EXPR`: only that value may repeat"
+    )
+    layout: Literal["contiguous", "rows", "any"] = Field(
+        "rows", description="rows: the last dimension has stride 1; any: nothing is assumed"
+    )
+    doc: str | None = Field(None, description="what it is, and its unit, for the documentation")
+
+
+class Store(_Keys):
+    """What is stored to a place."""
+
+    value: str
+    when: str | None = Field(None, description="stored only where this holds")
+
+
+class Schedule(_Keys):
+    """How to run the group; never changes a result."""
+
+    tile: dict[str, str] = Field(default_factory=dict, description="index: elements a tile")
+    warps: str | None = Field(None, description="warps of a program: 1, 2, 4, 8 or 16")
+
+
+class Group(_Keys):
+    """One fused group: what is read, what is written, and the index math between."""
+
+    group: str = Field(description="the name of the generated function")
+    summary: str = Field(description="one sentence for its documentation")
+    eager: str | None = Field(None, description="the function in eager.py that this group replaces")
+    when: str | None = Field(None, description="nothing is launched or touched unless this holds")
+    sizes: dict[str, str] = Field(
+        default_factory=dict,
+        description="`low .. high`; `static low .. high`; or an expression of other sizes",
+    )
+    scalars: dict[str, _or_text(Scalar, "type")] = Field(default_factory=dict)  # type: ignore[valid-type]
+    tensors: dict[str, _or_text(Tensor, "type")]  # type: ignore[valid-type]
+    index: dict[str, str] = Field(
+        default_factory=dict, description="index: how many values it takes"
+    )
+    let: dict[str, str] = Field(default_factory=dict, description="name: expression")
+    masks: dict[str, str] = Field(default_factory=dict, description="name: condition")
+    store: dict[str, _or_text(Store, "value")]  # type: ignore[valid-type]
+    schedule: Schedule = Field(default_factory=Schedule)
+
+
+def errors(data: object) -> list[tuple[tuple[str, ...], str, dict[str, Any]]]:
+    """What is wrong with the shape of `data`: (path, kind of error, pydantic's context)."""
+    try:
+        Group.model_validate(data)
+    except ValidationError as error:
+        return [
+            (tuple(str(step) for step in each["loc"]), each["type"], dict(each.get("ctx", {})))
+            for each in error.errors(include_url=False, include_input=False)
+        ]
+    return []
+
+
+def keys(path: tuple[str, ...]) -> list[str]:
+    """The keys that the mapping at `path` may hold, for suggestions."""
+    model: type[BaseModel] = Group
+    if path:
+        inner = {"scalars": Scalar, "tensors": Tensor, "store": Store, "schedule": Schedule}
+        model = inner.get(path[0], Group)
+    return list(model.model_fields)
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a spec file."""
+    schema = Group.model_json_schema()
+    defs = schema.setdefault("$defs", {})
+    for model in (Scalar, Tensor, Store):
+        defs.setdefault(model.__name__, model.model_json_schema())
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
