@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,7 +125,7 @@ def write(built: tuple[Built, ...], out: Path, changes: Changes) -> None:
             fresh.write_text(texts[shown], encoding="utf-8", newline="\n")
             made.append((fresh, path))
         for fresh, path in made:
-            os.replace(fresh, path)
+            fresh.replace(path)
         for shown in changes.removed:
             path = out / shown
             path.unlink()

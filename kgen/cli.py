@@ -14,7 +14,7 @@ from typing import NoReturn
 import click
 
 import kgen
-from kgen.build import Built, BuildError, Changes, compare, compile_specs, write
+from kgen.build import BuildError, Built, Changes, compare, compile_specs, write
 from kgen.diagnostics import SpecError
 from kgen.emit import reference, triton
 from kgen.lang.text import spec_text

@@ -20,7 +20,11 @@ DTYPES = {
     "i32": torch.int32,
     "i64": torch.int64,
 }
-_LIMITS = {"static": (-(2**63), 2**63 - 1), "i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1)}
+_LIMITS = {
+    "static": (-(2**63), 2**63 - 1),
+    "i32": (-(2**31), 2**31 - 1),
+    "i64": (-(2**63), 2**63 - 1),
+}
 _SIZE_LIMIT = 2**31 - 1
 _REMEMBERED = 256
 
@@ -35,7 +39,7 @@ def lanes(extent: int) -> int:
 
 
 def cdiv(a: int, b: int) -> int:
-    """a / b rounded up."""
+    """A / b rounded up."""
     return -(-a // b)
 
 
@@ -51,7 +55,8 @@ class Expr:
 
     def __call__(self, values: dict[str, int]) -> int:
         """The value, given the sizes and scalars by name."""
-        return eval(self.code, _FUNCTIONS, values)  # noqa: S307 - the text is generated code
+        result: int = eval(self.code, _FUNCTIONS, values)  # noqa: S307 - generated text
+        return result
 
 
 _FUNCTIONS = {
@@ -91,7 +96,12 @@ class TensorArg:
     """A tensor parameter: `type` as in the spec (`i32[batch, K1]`), and how the group uses it."""
 
     def __init__(
-        self, type: str, mode: str = "in", values: str = "", distinct: str = "", layout: str = "rows"
+        self,
+        type: str,
+        mode: str = "in",
+        values: str = "",
+        distinct: str = "",
+        layout: str = "rows",
     ) -> None:
         name, inner = type.removesuffix("]").split("[", 1)
         self.type, self.mode, self.layout = type, mode, layout
@@ -183,7 +193,9 @@ class Signature:
         while waiting:
             ready = [name for name, needs in waiting.items() if needs <= set(ordered)]
             if not ready:
-                raise ValueError(f"{self.group}: ranges depend on each other in a circle: {[*waiting]}")
+                raise ValueError(
+                    f"{self.group}: ranges depend on each other in a circle: {[*waiting]}"
+                )
             ready.sort(key=lambda name: not self.declared(name).static)
             ordered.append(ready[0])
             del waiting[ready[0]]
@@ -327,7 +339,7 @@ class Signature:
         names = list(given)
         for at, name in enumerate(names):
             for other in names[at + 1 :]:
-                written = "in" != self.tensors[name].mode or "in" != self.tensors[other].mode
+                written = self.tensors[name].mode != "in" or self.tensors[other].mode != "in"
                 if written and may_overlap(given[name], given[other]):
                     raise self._fail(
                         f"`{name}` and `{other}` share memory, and one of them is written; pass "
@@ -383,8 +395,10 @@ def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _extent(tensor: torch.Tensor) -> int:
     """Bytes from the first element to the end of the last one."""
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return (last + 1) * tensor.element_size()
+    last: int = sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    return (last + 1) * int(tensor.element_size())
 
 
 def _pitches(tensor: torch.Tensor) -> list[int]:
@@ -401,4 +415,4 @@ def _inner(tensor: torch.Tensor, pitch: int) -> int | None:
             if step > pitch:
                 return None
             last += (size - 1) * step
-    return last + tensor.element_size()
+    return int(last + tensor.element_size())

@@ -104,12 +104,12 @@ def draw(case: Case, seed: int) -> World:
 def _draw(case: Case, seed: int, chance: random.Random) -> World:
     signature = case.signature
     values: dict[str, int] = {}
-    large = chance.choice(list(signature.sizes)) if signature.sizes and chance.random() < 0.25 else ""
+    large = (
+        chance.choice(list(signature.sizes)) if signature.sizes and chance.random() < 0.25 else ""
+    )
     for name in signature.order:
         values[name] = _number(case, name, seed, chance, values, large=name == large)
-    buffers = {
-        name: _buffer(tensor, values, chance) for name, tensor in signature.tensors.items()
-    }
+    buffers = {name: _buffer(tensor, values, chance) for name, tensor in signature.tensors.items()}
     return World(values, {name: values[name] for name in signature.scalars}, buffers)
 
 
@@ -244,7 +244,8 @@ def _undefined(case: Case, start: World) -> dict[str, torch.Tensor]:
     expected = host.clone()
     case.run_reference(expected)
     masks: dict[str, torch.Tensor] = {
-        name: torch.zeros(buffer.base.shape, dtype=torch.bool) for name, buffer in host.buffers.items()
+        name: torch.zeros(buffer.base.shape, dtype=torch.bool)
+        for name, buffer in host.buffers.items()
     }
     for tensor, dim, index in case.undefined:
         at = Expr(index)(start.values)
@@ -338,7 +339,7 @@ def check_operator(case: Case, op: Callable[..., None], device: torch.device) ->
     """The registered operator: torch's opcheck, and torch.compile without a graph break."""
     start = _whole(case).clone(device)
     world = start.clone()
-    torch.library.opcheck(op, tuple(world.arguments().values()))  # type: ignore[arg-type]
+    torch.library.opcheck(op, tuple(world.arguments().values()))
     world, expected = start.clone(), start.clone()
 
     def step(arguments: dict[str, torch.Tensor | int]) -> None:
@@ -361,7 +362,9 @@ def check_refusals(case: Case, device: torch.device) -> None:
             case.fused(**arguments)
         except KgenCallError as error:
             if name not in str(error) or case.signature.group not in str(error):
-                raise AssertionError(f"{what}: the error does not name `{name}`: {error}") from error
+                raise AssertionError(
+                    f"{what}: the error does not name `{name}`: {error}"
+                ) from error
         else:
             raise AssertionError(f"{case.signature.group}: {what} of `{name}` was accepted")
         for each in world.buffers:
@@ -380,7 +383,10 @@ def _wrong_arguments(case: Case, world: World) -> Iterator[tuple[str, tuple[str,
         yield name, ("another device", view.to("meta"))
         fixed = any(dim.text not in signature.sizes for dim in declared.dims)
         shared = sum(
-            dim.text == d.text for t in signature.tensors.values() for d in t.dims for dim in declared.dims
+            dim.text == d.text
+            for t in signature.tensors.values()
+            for d in t.dims
+            for dim in declared.dims
         )
         if fixed or shared > len(declared.dims):
             longer = [size + 1 for size in view.shape]
@@ -392,7 +398,7 @@ def _wrong_arguments(case: Case, world: World) -> Iterator[tuple[str, tuple[str,
             yield name, ("an expanded dimension", view[:1].expand(view.shape))
         for twin, kind in signature.tensors.items():
             same = kind.dtype == declared.dtype and world.buffers[twin].view.shape == view.shape
-            if twin != name and same and "in" not in (declared.mode,):
+            if twin != name and same and declared.mode != "in":
                 yield name, ("shared memory", lambda w, twin=twin: w.buffers[twin].view)
     for name, scalar in signature.scalars.items():
         yield name, ("a float", 1.5)

@@ -352,7 +352,10 @@ def refresh_block_tables_kernel(
             c_in = c < blocks
             # entry: block_offsets[pool_index, r, 0, c]
             entry = tl.load(
-                block_offsets_ptr + pool_index * block_offsets_stride_0 + r * block_offsets_stride_1 + c * block_offsets_stride_3,
+                block_offsets_ptr
+                + pool_index * block_offsets_stride_0
+                + r * block_offsets_stride_1
+                + c * block_offsets_stride_3,
                 mask=c_in,
                 other=0,
             )
@@ -367,7 +370,10 @@ def refresh_block_tables_kernel(
         r = (program // tl.cdiv(blocks, TILE_c)).to(tl.int64)
         # entry: block_offsets[pool_index, r, 0, c]
         entry = tl.load(
-            block_offsets_ptr + pool_index * block_offsets_stride_0 + r * block_offsets_stride_1 + c * block_offsets_stride_3,
+            block_offsets_ptr
+            + pool_index * block_offsets_stride_0
+            + r * block_offsets_stride_1
+            + c * block_offsets_stride_3,
             mask=c_in,
             other=0,
         )

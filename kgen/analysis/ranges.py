@@ -21,8 +21,11 @@ from kgen.lang.typed import (
     Param,
     Reduce,
     Ref,
+    Scalar,
     Scan,
     Select,
+    Size,
+    Tensor,
     Value,
     walk,
 )
@@ -100,8 +103,9 @@ class Ranges:
         if size is not None and size.derived is not None:
             interval = self.of(size.derived)
         else:
-            declared = size if size is not None else self.group.scalars[name]
-            least, most = (0, SIZE_LIMIT) if size is not None else LIMITS[declared.dtype]
+            declared: Size | Scalar = size if size is not None else self.group.scalars[name]
+            unsized = (0, SIZE_LIMIT) if isinstance(declared, Size) else LIMITS[declared.dtype]
+            least, most = unsized
             low = self.of(declared.low)[0] if declared.low is not None else least
             high = self.of(declared.high)[1] if declared.high is not None else most
             interval = (max(low, 0) if size is not None else low, high)
@@ -149,11 +153,17 @@ class Ranges:
 def check_ranges(group: Group, report: Report) -> None:
     """Report ranges that hold nothing, and divisors that may be 0."""
     ranges = Ranges(group)
-    for declared in (*group.sizes.values(), *group.scalars.values(), *group.tensors.values()):
-        low, high = declared.low, declared.high
-        if low is not None and high is not None and ranges.of(low)[0] > ranges.of(high)[1]:
+    ranged: tuple[Size | Scalar | Tensor, ...] = (
+        *group.sizes.values(),
+        *group.scalars.values(),
+        *group.tensors.values(),
+    )
+    for each in ranged:
+        if each.low is None or each.high is None:
+            continue
+        if ranges.of(each.low)[0] > ranges.of(each.high)[1]:
             report.add(
-                "empty-range", group.span, f"no value of `{declared.name}` is in its declared range"
+                "empty-range", each.span, f"no value of `{each.name}` is in its declared range"
             )
     roots = [(let.span, let.value) for let in group.lets.values()]
     for store in group.stores:

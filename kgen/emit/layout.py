@@ -17,6 +17,10 @@ def _wrapped(line: str) -> list[str]:
     if len(line) <= WIDTH or bare.startswith(("#", '"""')):
         return [line]
     tail = "," if line.endswith(",") else ""
+    terms = split_top(bare.removesuffix(","), " + ")
+    if tail and len(terms) > 1:
+        terms[-1] += ","
+        return [f"{indent}{terms[0]}", *(f"{indent}+ {term}" for term in terms[1:])]
     start = _opening(line.removesuffix(tail), len(indent))
     if start is None:
         return [line]
@@ -42,13 +46,13 @@ def _opening(line: str, start: int) -> int | None:
     return None
 
 
-def split_top(text: str) -> list[str]:
-    """The parts of a comma-separated list, commas inside brackets left alone."""
+def split_top(text: str, separator: str = ",") -> list[str]:
+    """The parts of a list, separators inside brackets left alone."""
     parts, depth, start = [], 0, 0
     for at, char in enumerate(text):
         depth += (char in _PAIRS.values()) - (char in _PAIRS)
-        if char == "," and depth == 0:
+        if depth == 0 and text.startswith(separator, at) and at >= start:
             parts.append(text[start:at].strip())
-            start = at + 1
+            start = at + len(separator)
     last = text[start:].strip()
     return [*parts, last] if last else parts

@@ -31,8 +31,6 @@ _TEMPLATES = next(
 _RUNTIME = _HERE / "runtime"
 _VENDORED = ("_runtime.py", "_reference.py", "_launch.py", "_testing.py")
 
-_SCHEMA_TYPES = {"in": "Tensor", "out": "Tensor(a!)", "inout": "Tensor(a!)"}
-
 
 @dataclass(frozen=True, slots=True)
 class _View:
@@ -65,8 +63,10 @@ class _View:
         lines += ["    },", "    scalars={"]
         lines += [f'        "{name}": "{each.text}",' for name, each in group.scalars.items()]
         lines += ["    },", "    tensors={"]
-        for name, tensor in group.tensors.items():
-            lines.append(f'        "{name}": rt.TensorArg({_tensor_arguments(tensor)}),')
+        lines += [
+            f'        "{name}": rt.TensorArg({_tensor_arguments(tensor)}),'
+            for name, tensor in group.tensors.items()
+        ]
         lines.append("    },")
         if group.when is not None:
             lines.append(f'    when="{spec_text(group.when)}",')
@@ -107,8 +107,7 @@ class _View:
             facts += [f"values {tensor.values_text}"] if tensor.values_text else []
             facts += [f"layout {tensor.layout}"] if tensor.layout != "rows" else []
             lines.append(f"    {tensor.name}: {', '.join(facts)}." + _sentence(tensor.doc))
-        for scalar in group.scalars.values():
-            lines.append(f"    {scalar.name}: {scalar.text}." + _sentence(scalar.doc))
+        lines += [f"    {s.name}: {s.text}.{_sentence(s.doc)}" for s in group.scalars.values()]
         lines += [
             "",
             "Raises:",
@@ -194,7 +193,8 @@ class _View:
         )
         undefined = [(u.tensor, u.dim, spec_text(u.value).text) for u in self.plan.undefined]
         eager = f"eager.{self.group.eager}" if self.group.eager else "None"
-        sizes = "".join(f'"{name}", ' for name in self.reference_sizes).removesuffix(" ")
+        sizes = ", ".join(f'"{name}"' for name in self.reference_sizes)
+        sizes += "," if len(self.reference_sizes) == 1 else ""
         lines = [
             "CASE = testing.Case(",
             f"    signature=ops.{self.constant},",

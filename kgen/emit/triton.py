@@ -187,8 +187,8 @@ def _plain(value: Value) -> Code:
         case Op(op, args):
             codes = [_plain(arg) for arg in args]
             if op in ("min", "max"):
-                cond = infix("lt" if op == "min" else "gt", codes[0], codes[1])
-                return ternary(cond, codes[0], codes[1])
+                smaller = infix("lt" if op == "min" else "gt", codes[0], codes[1])
+                return ternary(smaller, codes[0], codes[1])
             if op in ("neg", "not"):
                 return prefix("-" if op == "neg" else "not", codes[0])
             if op == "abs":
@@ -430,7 +430,7 @@ class _Role:
                     return LaneCode(call("tl.full", "()", inner.code, TL_TYPES[dtype]), ())
                 return LaneCode(method(inner.code, "to", TL_TYPES[dtype]), inner.lanes)
             case Select(cond, then, other):
-                return self._select(value, cond, then, other, body, guard)
+                return self._select(cond, then, other, body, guard)
             case Op(op, args):
                 return self._operate(op, args, body, guard)
 
@@ -460,7 +460,7 @@ class _Role:
         if isinstance(value, Index) and self.role.axes[value.name].kind != "row":
             return LaneCode(method(Code(value.name), "to", "tl.int64"), (value.name,))
         if isinstance(value, Load) and hint:
-            return self._load(value, body, guard, inline=True)
+            return self._load(value, body, guard)
         return self.code(value, body, guard)
 
     def _named(self, value: Value, hint: str, body: _Body, guard: LaneCode | None) -> LaneCode:
@@ -472,7 +472,7 @@ class _Role:
         if isinstance(value, Ref):
             return self.code(value, body, guard)
         if isinstance(value, Load):
-            code = self._load(value, home, guard, inline=False)
+            code = self._load(value, home, guard)
         elif isinstance(value, Reduce):
             code = self._reduce(value, home, guard, hint)
         elif isinstance(value, Scan):
@@ -490,7 +490,7 @@ class _Role:
             body = body.parent
         return body
 
-    def _load(self, load: Load, body: _Body, guard: LaneCode | None, *, inline: bool) -> LaneCode:
+    def _load(self, load: Load, body: _Body, guard: LaneCode | None) -> LaneCode:
         items = [self.code(item, body, guard) for item in load.items]
         masks = [self._axis_mask(i) for i in self.lanes.order if any(i in c.lanes for c in items)]
         if guard is not None:
@@ -514,7 +514,6 @@ class _Role:
 
     def _select(
         self,
-        select: Select,
         cond: Value,
         then: Value,
         other: Value,
@@ -527,10 +526,10 @@ class _Role:
         test = self._named(cond, "cond", body, guard) if loads else self.code(cond, body, guard)
         inner = outer = guard
         if loads:
-            inner = self._and(guard, test, body)
+            inner = self._and(guard, test)
             if any(isinstance(each, Load) for each in walk(other, self.plan.lets)):
                 negated = LaneCode(prefix("~", test.code), test.lanes)
-                outer = self._and(guard, negated, body)
+                outer = self._and(guard, negated)
         a, b = self._typed(then, body, inner), self._typed(other, body, outer)
         if isinstance(then, Const) and not isinstance(other, Const):
             a = self.code(then, body, inner)
@@ -539,7 +538,7 @@ class _Role:
         lanes = self.lanes.union(test, a, b)
         return LaneCode(call("tl.where", test.at(lanes), a.at(lanes), b.at(lanes)), lanes)
 
-    def _and(self, guard: LaneCode | None, more: LaneCode, body: _Body) -> LaneCode:
+    def _and(self, guard: LaneCode | None, more: LaneCode) -> LaneCode:
         if guard is None:
             return more
         lanes = self.lanes.union(guard, more)

@@ -147,12 +147,17 @@ class _Checker:
 
     def _size(self, name: Text, text: Text) -> Size | None:
         static = self.scope.params[name.value] == "int"
+        where = name.span
         if _is_derived(text):
             derived = self._host(text, "a size")
-            return Size(name.value, static, None, None, derived, text.value) if derived else None
+            return (
+                Size(name.value, static, None, None, derived, text.value, where)
+                if derived
+                else None
+            )
         ranged = text.slice(len("static"), len(text.value)) if _is_static(text) else text
         ends = self._ends(ranged if ranged.value else None, "a size")
-        return Size(name.value, static, ends[0], ends[1], None, text.value) if ends else None
+        return Size(name.value, static, ends[0], ends[1], None, text.value, where) if ends else None
 
     def _scalar(self, spec: ScalarSpec) -> Scalar | None:
         if spec.type.value not in ("static", "i32", "i64"):
@@ -168,7 +173,7 @@ class _Checker:
             return None
         kind = self.scope.params[spec.name.value]
         text = f"{spec.type.value} {spec.values.value}" if spec.values else spec.type.value
-        return Scalar(spec.name.value, kind, ends[0], ends[1], text, spec.doc)
+        return Scalar(spec.name.value, kind, ends[0], ends[1], text, spec.doc, spec.name.span)
 
     def _tensor_type(self, spec: TensorSpec) -> tuple[DType, tuple[Expr, ...]] | None:
         expr = syntax.parse(spec.type, self.report)
@@ -182,7 +187,7 @@ class _Checker:
                 f"write an element type ({', '.join(ELEMENT_TYPES)}) and sizes: i32[batch, K1]",
             )
             return None
-        return cast("DType", expr.base.id), expr.items
+        return expr.base.id, expr.items
 
     def _tensor(self, spec: TensorSpec) -> Tensor | None:
         known = self.scope.tensors[spec.name.value]
@@ -420,7 +425,8 @@ def _check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
         )
         return
     given = {arg.arg for arg in functions[name].args.kwonlyargs}
-    wanted = {each.name.value for each in (*spec.tensors, *spec.scalars)}
+    wanted = {each.name.value for each in spec.tensors}
+    wanted |= {each.name.value for each in spec.scalars}
     if given != wanted:
         report.add(
             "bad-eager",

@@ -31,8 +31,16 @@ from kgen.lang.types import CASTS, LIMITS, DType, promote
 from kgen.spec.located import Text
 
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-_FUNCTIONS = {"min": None, "max": None, "abs": 1, "clamp": 3}
-_REDUCTIONS = {"sum": 1, "count": 1, "min": 1, "max": 1, "any": 1, "all": 1, "first": 2}
+_FUNCTIONS: dict[str, int | None] = {"min": None, "max": None, "abs": 1, "clamp": 3}
+_REDUCTIONS: dict[str, int | None] = {
+    "sum": 1,
+    "count": 1,
+    "min": 1,
+    "max": 1,
+    "any": 1,
+    "all": 1,
+    "first": 2,
+}
 _SCANS = ("cumsum", "cumprod")
 
 
@@ -250,9 +258,9 @@ class Scope:
         args = [value for value in values if value is not None]
         if len(args) != len(values) or not known_over:
             return None
-        table: dict[str, int | None] = dict.fromkeys(CASTS, 1) | _FUNCTIONS
+        table: dict[str, int | None] = {**dict.fromkeys(CASTS, 1), **_FUNCTIONS}
         if call.over:
-            table = _REDUCTIONS | dict.fromkeys(_SCANS, 1) | {"prefix": 1}
+            table = {**_REDUCTIONS, **dict.fromkeys(_SCANS, 1), "prefix": 1}
         if name not in table:
             what = "a reduction or a scan" if call.over else "a function"
             help = nearest(name, table)

@@ -135,10 +135,10 @@ class _Reader:
     def read(self, node: ast.expr) -> Expr:
         span = self.span(node)
         match node:
-            case ast.Constant(bool(value)):
-                return self.refuse(node, f"`{value}`")
-            case ast.Constant(int(value)):
-                return Number(value, span)
+            case ast.Constant(bool()):
+                return self.refuse(node, f"`{node.value!r}`")
+            case ast.Constant(int(literal)):
+                return Number(literal, span)
             case ast.Name(id):
                 return Name(id, span)
             case ast.BinOp(left, op, right):
@@ -155,10 +155,10 @@ class _Reader:
                     _BINARY.get(type(op), "add"), (self.read(left), self.read(right)), span
                 )
             case ast.UnaryOp(ast.USub(), operand):
-                value = self.read(operand)
-                if isinstance(value, Number):
-                    return Number(-value.value, span)
-                return Apply("neg", (value,), span)
+                negated = self.read(operand)
+                if isinstance(negated, Number):
+                    return Number(-negated.value, span)
+                return Apply("neg", (negated,), span)
             case ast.UnaryOp(ast.Not(), operand):
                 return Apply("not", (self.read(operand),), span)
             case ast.UnaryOp(op, _):
@@ -168,8 +168,8 @@ class _Reader:
             case ast.BoolOp(op, values):
                 name = "and" if isinstance(op, ast.And) else "or"
                 result = self.read(values[0])
-                for value in values[1:]:
-                    result = Apply(name, (result, self.read(value)), span)
+                for each in values[1:]:
+                    result = Apply(name, (result, self.read(each)), span)
                 return result
             case ast.IfExp(test, body, orelse):
                 return Apply("if", (self.read(test), self.read(body), self.read(orelse)), span)

@@ -133,6 +133,7 @@ class Size:
     high: Value | None
     derived: Value | None
     text: str
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,7 @@ class Scalar:
     high: Value | None
     text: str
     doc: str
+    span: Span
 
     @property
     def static(self) -> bool:

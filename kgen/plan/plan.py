@@ -26,8 +26,10 @@ Kind = Literal["row", "tile", "lanes", "loop"]
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """How a role covers an index: `row`, one value a program; `tile`, a block of values a program;
-    `lanes`, all values in each program; `loop`, all values in each program, a block at a time.
+    """How a role covers an index.
+
+    `row`: one value a program; `tile`: a block of values a program; `lanes`: all values in each
+    program; `loop`: all values in each program, a block at a time.
     """
 
     index: str
@@ -128,7 +130,7 @@ def make_plan(group: Group, report: Report) -> Plan | None:
         roles=roles,
         lets=lets,
         undefined=undefined,
-        warps=group.warps or max(_warps(role, group) for role in roles),
+        warps=group.warps or max(_warps(role) for role in roles),
         size_names=tuple(n for n, s in group.sizes.items() if n in used and not s.static),
         scalar_names=tuple(n for n, s in group.scalars.items() if n in used and not s.static),
         static_names=tuple(name for name in statics if name in used),
@@ -178,7 +180,7 @@ def _place(
 ) -> None:
     for known, members in keyed:
         if known == key:
-            members += stores
+            members.extend(stores)
             return
     keyed.append((key, stores))
 
@@ -239,11 +241,11 @@ def _role(
         else:
             axes[index] = Axis(index, "loop", asked or TILE)
     role = Role(tuple(stores), tuple(once), axes, reads, writes)
-    _check_loops(group, role, report)
+    _check_loops(role, report)
     return role
 
 
-def _check_loops(group: Group, role: Role, report: Report) -> None:
+def _check_loops(role: Role, report: Report) -> None:
     """A loop's stores must not reach what a later turn of a loop, or anything else, still reads."""
     for store in role.stores:
         looped = [i for i in store.axes if role.axes[i].kind == "loop"]
@@ -257,7 +259,7 @@ def _check_loops(group: Group, role: Role, report: Report) -> None:
             )
 
 
-def _warps(role: Role, group: Group) -> int:
+def _warps(role: Role) -> int:
     lanes = 1
     for axis in role.axes.values():
         if axis.tile is not None:

@@ -33,7 +33,7 @@ def _checked(tensor: Tensor, items: tuple[Tensor | int, ...], where: Tensor | No
     for dim, part in enumerate(parts):
         checked = part if where is None else part[where.expand(part.shape)]
         if checked.numel() and not (
-            0 <= int(checked.min()) and int(checked.max()) < tensor.shape[dim]
+            int(checked.min()) >= 0 and int(checked.max()) < tensor.shape[dim]
         ):
             raise IndexError(
                 f"index {int(checked.min())} .. {int(checked.max())} in dimension {dim} of a tensor "
@@ -75,7 +75,7 @@ def _max(value: Tensor, dim: int) -> Tensor:
 
 def _extreme(value: Tensor, dim: int, empty: int, reduce) -> Tensor:  # type: ignore[no-untyped-def] # noqa: ANN001
     if value.shape[dim]:
-        return reduce(value, dim=dim, keepdim=True)  # type: ignore[no-any-return]
+        return reduce(value, dim=dim, keepdim=True)
     shape = [1 if at == dim else size for at, size in enumerate(value.shape)]
     return torch.full(shape, empty, dtype=value.dtype, device=value.device)
 

@@ -39,7 +39,7 @@ def lanes(extent: int) -> int:
 
 
 def cdiv(a: int, b: int) -> int:
-    """a / b rounded up."""
+    """A / b rounded up."""
     return -(-a // b)
 
 
@@ -55,7 +55,8 @@ class Expr:
 
     def __call__(self, values: dict[str, int]) -> int:
         """The value, given the sizes and scalars by name."""
-        return eval(self.code, _FUNCTIONS, values)  # noqa: S307 - the text is generated code
+        result: int = eval(self.code, _FUNCTIONS, values)  # noqa: S307 - generated text
+        return result
 
 
 _FUNCTIONS = {
@@ -338,7 +339,7 @@ class Signature:
         names = list(given)
         for at, name in enumerate(names):
             for other in names[at + 1 :]:
-                written = "in" != self.tensors[name].mode or "in" != self.tensors[other].mode
+                written = self.tensors[name].mode != "in" or self.tensors[other].mode != "in"
                 if written and may_overlap(given[name], given[other]):
                     raise self._fail(
                         f"`{name}` and `{other}` share memory, and one of them is written; pass "
@@ -394,10 +395,10 @@ def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _extent(tensor: torch.Tensor) -> int:
     """Bytes from the first element to the end of the last one."""
-    last = sum(
+    last: int = sum(
         (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
     )
-    return (last + 1) * tensor.element_size()
+    return (last + 1) * int(tensor.element_size())
 
 
 def _pitches(tensor: torch.Tensor) -> list[int]:
@@ -414,4 +415,4 @@ def _inner(tensor: torch.Tensor, pitch: int) -> int | None:
             if step > pitch:
                 return None
             last += (size - 1) * step
-    return last + tensor.element_size()
+    return int(last + tensor.element_size())

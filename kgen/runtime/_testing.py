@@ -339,7 +339,7 @@ def check_operator(case: Case, op: Callable[..., None], device: torch.device) ->
     """The registered operator: torch's opcheck, and torch.compile without a graph break."""
     start = _whole(case).clone(device)
     world = start.clone()
-    torch.library.opcheck(op, tuple(world.arguments().values()))  # type: ignore[arg-type]
+    torch.library.opcheck(op, tuple(world.arguments().values()))
     world, expected = start.clone(), start.clone()
 
     def step(arguments: dict[str, torch.Tensor | int]) -> None:
@@ -398,7 +398,7 @@ def _wrong_arguments(case: Case, world: World) -> Iterator[tuple[str, tuple[str,
             yield name, ("an expanded dimension", view[:1].expand(view.shape))
         for twin, kind in signature.tensors.items():
             same = kind.dtype == declared.dtype and world.buffers[twin].view.shape == view.shape
-            if twin != name and same and "in" not in (declared.mode,):
+            if twin != name and same and declared.mode != "in":
                 yield name, ("shared memory", lambda w, twin=twin: w.buffers[twin].view)
     for name, scalar in signature.scalars.items():
         yield name, ("a float", 1.5)

@@ -178,8 +178,8 @@ def _blocks(block: Block, key: str, short: str) -> tuple[tuple[Text, Block], ...
     found = []
     for name, node in entries:
         if isinstance(node, Text):
-            node = Block(((Text(short, node.span), node),), node.span)
-        if isinstance(node, Block):
+            found.append((name, Block(((Text(short, node.span), node),), node.span)))
+        elif isinstance(node, Block):
             found.append((name, node))
     return tuple(found)
 

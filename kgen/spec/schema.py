@@ -15,7 +15,7 @@ class _Keys(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-def _or_text(model: type[_Keys], key: str) -> Any:  # noqa: ANN401 - an annotation, built at run time
+def _or_text(model: type[_Keys], key: str) -> Any:
     """`model`, or a bare string that stands for `{key: string}`."""
 
     def expand(value: object) -> object:
@@ -89,7 +89,7 @@ class Group(_Keys):
     let: dict[str, str] = Field(default_factory=dict, description="name: expression")
     masks: dict[str, str] = Field(default_factory=dict, description="name: condition")
     store: dict[str, _or_text(Store, "value")]  # type: ignore[valid-type]
-    schedule: Schedule = Field(default_factory=Schedule)
+    schedule: Schedule | None = None
 
 
 def errors(data: object) -> list[tuple[tuple[str, ...], str, dict[str, Any]]]:
@@ -106,11 +106,15 @@ def errors(data: object) -> list[tuple[tuple[str, ...], str, dict[str, Any]]]:
 
 def keys(path: tuple[str, ...]) -> list[str]:
     """The keys that the mapping at `path` may hold, for suggestions."""
-    model: type[BaseModel] = Group
     if path:
-        inner = {"scalars": Scalar, "tensors": Tensor, "store": Store, "schedule": Schedule}
-        model = inner.get(path[0], Group)
-    return list(model.model_fields)
+        inner: dict[str, type[BaseModel]] = {
+            "scalars": Scalar,
+            "tensors": Tensor,
+            "store": Store,
+            "schedule": Schedule,
+        }
+        return list(inner.get(path[0], Group).model_fields)
+    return list(Group.model_fields)
 
 
 def json_schema() -> dict[str, Any]:
