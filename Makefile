@@ -1,0 +1,49 @@
+# make demo    builds specs/ and runs every group beside the chain that it replaces
+# make test    runs the tests
+# make check   all that CI checks: lint, types, generated files up to date, tests
+# make bless   accepts what the specs and the bad specs' messages have become, and shows the difference
+#
+# A first run makes .venv with the pinned tools; only Python 3.10 or later is needed. With VENV=none the
+# interpreter PYTHON is used as it is, and the demo runs on the committed generated/: it needs torch,
+# triton and pytest, but none of what kgen itself needs.
+
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= 2
+
+ifeq ($(VENV),none)
+RUN := $(PYTHON)
+else
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.ready
+endif
+
+.PHONY: demo test check bless
+.DEFAULT_GOAL := check
+
+demo: $(READY)
+ifneq ($(VENV),none)
+	$(RUN) -m kgen build specs
+endif
+	$(RUN) examples/groups.py
+
+test: $(READY)
+	$(RUN) -m pytest -n $(WORKERS)
+
+check: $(READY)
+	$(RUN) -m ruff check
+	$(RUN) -m ruff format --check
+	$(RUN) -m mypy
+	$(RUN) -m kgen build specs --check
+	$(RUN) -m pytest -n $(WORKERS)
+
+bless: $(READY)
+	$(RUN) -m kgen build specs
+	$(RUN) -m pytest --bless tests/test_specs_bad.py
+	git diff --stat
+
+$(VENV)/.ready: requirements-dev.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "kgen needs Python 3.10 or later")'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt -e .
+	touch $@
