@@ -8,6 +8,7 @@ replayed in turn within one run, so that a drift of the clock meets all of them 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -15,7 +16,9 @@ import torch
 import triton
 
 CALLS = 20  # in one graph
-ROUNDS = 100  # replays of each graph
+ROUNDS = 100  # replays of each graph, fewer where that takes longer than SECONDS
+FEWEST_ROUNDS = 10
+SECONDS = 2.0
 _WARM_UP = 3
 
 
@@ -58,7 +61,10 @@ def replay_times(
     """The time of one call of each variant, all measured in turn in one run."""
     graphs = {name: capture(run, calls) for name, run in variants.items()}
     spent: dict[str, list[float]] = {name: [] for name in graphs}
-    for _ in range(rounds):
+    started = time.monotonic()
+    for turn in range(rounds):
+        if turn >= FEWEST_ROUNDS and time.monotonic() - started > SECONDS:
+            break
         for name, graph in graphs.items():
             start = torch.cuda.Event(enable_timing=True)
             end = torch.cuda.Event(enable_timing=True)

@@ -1,0 +1,349 @@
+"""Everything that needs a GPU, in one call: tests, launches, bits, races, memory and times.
+
+    python3 tests/gpu/run.py --out FOLDER [--package dspark] [--only PHASE,...] [--budget SECONDS]
+    python3 tests/gpu/run.py --out FOLDER --dry-run      # on a CPU, small sizes, nothing is timed
+
+Needs torch, triton and pytest, and of kgen only the working tree. Writes results.json and results.md to
+FOLDER after each phase, so that a run that is cut short leaves what it has. Exit code 1 if a phase
+found something wrong, or broke.
+"""
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path[:0] = [str(ROOT), str(HERE)]
+
+DRY = "--dry-run" in sys.argv
+if DRY:
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
+
+import k3  # noqa: E402
+import report  # noqa: E402
+import torch  # noqa: E402
+import triton  # noqa: E402
+
+from kgen.bench.launches import launches  # noqa: E402
+from kgen.bench.timing import empty, replay_times  # noqa: E402
+
+DEVICE = torch.device("cpu" if DRY else "cuda")
+REQUESTS = (1, 3) if DRY else (1, 32, 8, 64)  # what matters most first, should time run out
+MANY_ROWS = 7 if DRY else 4096
+STRESS_RUNS = 2 if DRY else 25
+# Groups that an engine calls one after the other: timed together too.
+TOGETHER = (("context_positions", "gen_bookkeeping", "noise_block"),)
+COMPILE_SECONDS = 25  # what one torch.compile is allowed to take of the budget
+SANITIZERS = ("memcheck", "racecheck", "initcheck")
+
+
+class Run:
+    """What the phases share: the package under test, its inputs, and the clock."""
+
+    def __init__(self, package, budget):
+        self.package, self.budget = package, budget
+        self.started = time.monotonic()
+        self.ops = importlib.import_module(f"generated.{package}.ops")
+        manifest = json.loads((ROOT / "generated" / package / "manifest.json").read_text())
+        self.groups = list(manifest["groups"])
+        self.cases = {
+            name: importlib.import_module(f"generated.{package}.tests.test_{name}").CASE
+            for name in self.groups
+        }
+        self.without_inputs = [name for name in self.groups if not hasattr(k3, name)]
+
+    def say(self, text):
+        print(f"[{time.monotonic() - self.started:5.0f} s] {text}", flush=True)
+
+    def left(self):
+        return self.budget - (time.monotonic() - self.started)
+
+    def steps(self, requests):
+        """Each group that has inputs, with its case and fresh arguments for that many requests."""
+        sizes = k3.small(requests) if DRY else k3.Sizes(requests)
+        step = k3.Step(sizes, DEVICE)
+        for name in self.groups:
+            if name not in self.without_inputs:
+                yield name, self.cases[name], getattr(k3, name)(step)
+
+
+def copied(arguments):
+    return {name: k3.move(value, DEVICE) for name, value in arguments.items()}
+
+
+def call(chain, arguments):
+    """A call without parameters, on a copy of the arguments."""
+    own = copied(arguments)
+    return lambda: chain(**own)
+
+
+def result(chain, arguments):
+    own = copied(arguments)
+    chain(**own)
+    return own
+
+
+def reference(case):
+    """The torch reference as a function of the group's arguments alone."""
+
+    def run(**arguments):
+        declared = case.signature
+        tensors = tuple(arguments[name] for name in declared.tensors)
+        values = declared.bind(tensors, tuple(arguments[name] for name in declared.scalars))
+        case.reference(**arguments, **{name: values[name] for name in case.reference_sizes})
+
+    return run
+
+
+def unequal(a, b):
+    """How many elements of each argument differ in their bits."""
+    found = {}
+    for name, value in a.items():
+        ones, twos = (v if isinstance(v, list) else [v] for v in (value, b[name]))
+        pairs = zip(ones, twos, strict=True)
+        count = sum(differing(x, y) for x, y in pairs if isinstance(x, torch.Tensor))
+        if count:
+            found[name] = count
+    return found
+
+
+def differing(a, b):
+    a, b = (each.contiguous().view(-1, 1).view(torch.uint8) for each in (a, b))
+    return int((a != b).any(dim=1).sum())
+
+
+def output_of(command, timeout, **environment):
+    """The exit code, None if time ran out, and all that a command printed."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **environment},
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"ran out of time after {timeout:.0f} s"
+    return done.returncode, (done.stdout + done.stderr).strip()
+
+
+def tests(run):
+    """The generated tests of each group in a process of its own."""
+    folder = ROOT / "generated" / run.package / "tests"
+
+    def one(name):
+        command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+        code, output = output_of([*command, str(folder / f"test_{name}.py")], run.left())
+        row = {"passed": code == 0, "summary": output.splitlines()[-1]}
+        run.say(f"tests of {name}: {row['summary']}")
+        return row if code == 0 else row | {"output": output[-6000:]}
+
+    with ThreadPoolExecutor(2 if DRY else 6) as pool:
+        rows = dict(zip(run.groups, pool.map(one, run.groups), strict=True))
+    return {"wrong": [name for name, row in rows.items() if not row["passed"]], "groups": rows}
+
+
+def launch_counts(run):
+    """Nodes that the eager chain and the fused group put into a CUDA graph."""
+    rows = {}
+    for name, case, arguments in run.steps(REQUESTS[-1]):
+        rows[name] = {"fused": launches(call(case.fused, arguments), DEVICE)}
+        if case.eager is not None:
+            rows[name]["eager"] = launches(call(case.eager, arguments), DEVICE)
+        run.say(f"launches of {name}: {rows[name]}")
+    return {"wrong": [n for n, row in rows.items() if row["fused"] != 1], "groups": rows}
+
+
+def equality(run):
+    """Kernel, reference and eager chain at full size, to the bit."""
+    rows, wrong = {}, []
+    for requests in REQUESTS:
+        for name, case, arguments in run.steps(requests):
+            expected = result(reference(case), arguments)
+            row = {"kernel": unequal(result(case.fused, arguments), expected)}
+            if case.eager is not None:
+                row["eager"] = unequal(result(case.eager, arguments), expected)
+            rows[f"{name}, G = {requests}"] = row
+            if any(row.values()):
+                wrong.append(f"{name}, G = {requests}: {row}")
+            run.say(f"bits of {name}, G = {requests}: {row}")
+    return {"wrong": wrong, "groups": rows}
+
+
+def stress(run):
+    """Many rows and more warps than planned: an in-place group must never read its own write."""
+    planned = run.ops.launch
+    rows, wrong = {}, []
+    for name, case, arguments in run.steps(MANY_ROWS):
+        expected = result(reference(case), arguments)
+        for warps in (4, 8):
+            run.ops.launch = lambda *args, warps=warps, **options: planned(
+                *args, **{**options, "num_warps": warps}
+            )
+            found = [unequal(result(case.fused, arguments), expected) for _ in range(STRESS_RUNS)]
+            run.ops.launch = planned
+            bad = sum(map(bool, found))
+            rows[f"{name}, {warps} warps"] = f"{bad} of {STRESS_RUNS} runs differ"
+            if bad:
+                wrong.append(f"{name}, {warps} warps: {next(filter(None, found))}")
+        run.say(f"stress of {name}, {MANY_ROWS} rows: {rows[f'{name}, 8 warps']}")
+    return {"wrong": wrong, "groups": rows}
+
+
+def sanitizer(run):
+    """compute-sanitizer over a short script, where the tool is installed."""
+    tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
+    if DRY or not Path(tool).exists():
+        return {"wrong": [], "tools": {}, "note": "compute-sanitizer is not installed here"}
+
+    def one(kind):
+        command = [tool, "--tool", kind, sys.executable, str(HERE / "touch.py"), run.package]
+        # Every tensor its own allocation, so that a stray access is seen.
+        _, output = output_of(
+            command, max(60, min(150, run.left() / 2)), PYTORCH_NO_CUDA_MEMORY_CACHING="1"
+        )
+        lines = [line for line in output.splitlines() if "SUMMARY" in line]
+        clean = None if not lines else "SUMMARY: 0 " in lines[-1] and "touched" in output
+        row = {"clean": clean, "summary": lines[-1] if lines else f"did not run: {output[-200:]}"}
+        run.say(f"{kind}: {row['summary']}")
+        return row if clean else row | {"output": output[-6000:]}
+
+    with ThreadPoolExecutor(len(SANITIZERS)) as pool:
+        rows = dict(zip(SANITIZERS, pool.map(one, SANITIZERS), strict=True))
+    return {"wrong": [kind for kind, row in rows.items() if row["clean"] is False], "tools": rows}
+
+
+def timing(run):
+    """Medians of CUDA graph replays, all variants in one run, beside what an empty launch costs."""
+    rows, wrong = {}, []
+    for requests in REQUESTS:
+        chains = {name: [(case, arguments)] for name, case, arguments in run.steps(requests)}
+        for names in TOGETHER:
+            here = [name for name in names if name in chains]
+            if len(here) > 1:
+                chains[" + ".join(here)] = [chains[name][0] for name in here]
+        for label, chain in chains.items():
+            row = {"G": requests, "group": label}
+            try:
+                row |= measured(run, chain)
+            except Exception:  # noqa: BLE001 - the other rows are wanted all the same
+                row["error"] = traceback.format_exc()[-2000:]
+                wrong.append(f"{label}, G = {requests}")
+            rows[f"{label}, G = {requests}"] = row
+            shown = {k: v for k, v in row.items() if k not in ("G", "group", "quartiles")}
+            run.say(f"times of {label}, G = {requests}: {shown}")
+    return {"wrong": wrong, "groups": rows}
+
+
+def measured(run, chain):
+    """One row of the table: microseconds and launches of each variant of a chain of groups."""
+    row = {"launches": {}}
+    variants = {"fused": in_turn([call(case.fused, own) for case, own in chain])}
+    if all(case.eager is not None for case, _ in chain):
+        variants["eager"] = in_turn([call(case.eager, own) for case, own in chain])
+        if run.left() > COMPILE_SECONDS:
+            variants["compiled"] = compiled(chain)
+        else:
+            row["note"] = "torch.compile left out where the budget was spent"
+    if DRY:
+        for variant in variants.values():
+            variant()
+        return row | {"note": "dry run: nothing was timed"}
+    for name, variant in variants.items():
+        row["launches"][name] = launches(variant, DEVICE)
+    times = replay_times(variants | {"empty": empty})
+    row["us"] = {name: each.median for name, each in times.items()}
+    row["quartiles"] = {name: [each.lower, each.upper] for name, each in times.items()}
+    return row
+
+
+def in_turn(calls):
+    def run():
+        for each in calls:
+            each()
+
+    return run
+
+
+def compiled(chain):
+    """The eager chain through torch.compile as it comes, compiled for these sizes alone."""
+    functions = [case.eager for case, _ in chain]
+    owned = [copied(own) for _, own in chain]
+
+    def eager():
+        for number, function in enumerate(functions):
+            function(**owned[number])
+
+    torch._dynamo.reset()
+    return torch.compile(eager, dynamic=False, backend="eager" if DRY else "inductor")
+
+
+# The times last: they take what the others leave of the budget.
+PHASES = (tests, launch_counts, equality, stress, sanitizer, timing)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--package", default="dspark")
+    parser.add_argument("--only", default="", help="phases, comma-separated")
+    parser.add_argument(
+        "--budget", type=float, default=500, help="seconds; torch.compile gives way"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="on a CPU, nothing is timed")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+
+    run = Run(options.package, options.budget)
+    results = {"machine": machine(), "package": options.package, "dry_run": DRY}
+    if run.without_inputs:
+        results["without_inputs"] = run.without_inputs
+        run.say(f"no inputs in k3.py, left out of what needs them: {', '.join(run.without_inputs)}")
+    wrong = []
+    for phase in PHASES:
+        name = phase.__name__
+        if options.only and name not in options.only.split(","):
+            continue
+        run.say(f"{name}: {phase.__doc__}")
+        try:
+            with torch.no_grad():
+                results[name] = phase(run)
+        except Exception:  # noqa: BLE001 - the other phases are wanted all the same
+            results[name] = {"wrong": ["broke"], "error": traceback.format_exc()[-6000:]}
+            run.say(results[name]["error"])
+        wrong += [f"{name}: {each}" for each in results[name]["wrong"]]
+        results["seconds"] = round(time.monotonic() - run.started, 1)
+        results["wrong"] = wrong
+        (options.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        (options.out / "results.md").write_text(report.markdown(results))
+    for each in wrong:
+        run.say(f"WRONG: {each}")
+    run.say(f"done, results in {options.out}")
+    return 1 if wrong else 0
+
+
+def machine():
+    return {
+        "device": "CPU, interpreted" if DRY else torch.cuda.get_device_name(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "cuda": torch.version.cuda,
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
