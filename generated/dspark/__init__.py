@@ -15,8 +15,17 @@ __all__ = [
     "KgenCallError",
     "accept_prefix",
     "block_fixup",
+    "block_norm_rope_write",
+    "block_write",
+    "context_kv_norm_rope_write",
+    "context_kv_stage",
+    "context_kv_write",
     "context_positions",
     "gen_bookkeeping",
+    "gen_bookkeeping_arena",
+    "gqa_kv_write",
+    "noise_block",
+    "noise_block_from_table",
     "refresh_block_tables",
 ]
 
@@ -68,6 +77,7 @@ def block_fixup(
     kv_lens: Tensor,
     num_contexts: int,
     page_size: int,
+    block_counts: Tensor | None = None,
 ) -> None:
     """Where the draft block's own latents go, and the page tables and lengths that attention
         reads.
@@ -75,6 +85,7 @@ def block_fixup(
     Args:
         num_ctx: i64[G], in, values 0 .. blocks * page_size - W.
         block_tables: i32[batch, blocks], in, values 0 ...
+        block_counts: i64[batch], in, may be left out, values 0 .. blocks.
         block_pages: i64[G, W], out.
         block_in_page: i64[G, W], out.
         page_tables: i32[G, blocks], out.
@@ -94,8 +105,198 @@ def block_fixup(
         kv_lens,
         num_contexts,
         page_size,
+        block_counts,
     )
     op = ops.BLOCK_FIXUP_OP if torch.compiler.is_compiling() else ops.block_fixup
+    op(*args)
+
+
+def block_norm_rope_write(
+    *,
+    block_latents: Tensor,
+    norm_weight: Tensor,
+    freqs: Tensor,
+    query_positions: Tensor,
+    block_pages: Tensor,
+    block_in_page: Tensor,
+    pool: Tensor,
+    normed: Tensor,
+    eps: float,
+    max_ctx: int,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """Norms and ropes one layer's latents of the draft block and writes them to their pages.
+
+    Args:
+        block_latents: bf16[G, W, D], in. As the layer's projection leaves them.
+        norm_weight: bf16[R], in.
+        freqs: f32[max_pos, half, 2], in. Cosine and sine of each pair's angle.
+        query_positions: i64[G, W], in, values 0 .. max_ctx + W - 1.
+        block_pages: i64[G, W], in, values -drop_overflow .. pages - 1.
+        block_in_page: i64[G, W], in, values 0 .. page_size - 1.
+        live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
+            it.
+        pool: bf16[pages, 1, 1, page_size, D], inout.
+        normed: bf16[G, W, D], inout. What the pool gets, for the block's own attention.
+        eps: f32.
+        max_ctx: i64 1 .. 2**21. Most tokens that a context may hold.
+        live: i32 0 .. G. Rows from here on write nothing anywhere.
+        drop_overflow: static 0 .. 1. 1: entries with page -1 are not written.
+
+    Raises:
+        KgenCallError: an argument does not fit; nothing was written.
+    """
+    args = (
+        block_latents,
+        norm_weight,
+        freqs,
+        query_positions,
+        block_pages,
+        block_in_page,
+        pool,
+        normed,
+        eps,
+        max_ctx,
+        live_rows,
+        live,
+        drop_overflow,
+    )
+    op = ops.BLOCK_NORM_ROPE_WRITE_OP if torch.compiler.is_compiling() else ops.block_norm_rope_write
+    op(*args)
+
+
+def block_write(
+    *,
+    block_latents: Tensor,
+    block_pages: Tensor,
+    block_in_page: Tensor,
+    pool: Tensor,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """Writes one layer's latents of the draft block to their pages.
+
+    Args:
+        block_latents: bf16[G, W, D], in.
+        block_pages: i64[G, W], in, values -drop_overflow .. pages - 1.
+        block_in_page: i64[G, W], in, values 0 .. page_size - 1.
+        live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
+            it.
+        pool: bf16[pages, 1, 1, page_size, D], inout.
+        live: i32 0 .. G. Rows from here on write nothing anywhere.
+        drop_overflow: static 0 .. 1. 1: entries with page -1 are not written.
+
+    Raises:
+        KgenCallError: an argument does not fit; nothing was written.
+    """
+    args = (block_latents, block_pages, block_in_page, pool, live_rows, live, drop_overflow)
+    op = ops.BLOCK_WRITE_OP if torch.compiler.is_compiling() else ops.block_write
+    op(*args)
+
+
+def context_kv_norm_rope_write(
+    *,
+    latents: Tensor,
+    norm_weight: Tensor,
+    freqs: Tensor,
+    ctx_positions: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    pool: list[Tensor],
+    eps: float,
+    max_ctx: int,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """Norms, ropes and masks the context latents of all layers and writes them to their pages.
+
+    Args:
+        latents: bf16[N, L, D], in. As the fused projection leaves them.
+        norm_weight: bf16[L, R], in.
+        freqs: f32[max_pos, half, 2], in. Cosine and sine of each pair's angle.
+        ctx_positions: i64[G, K1], in, values 0 .. max_ctx + K1 - 1.
+        keep: bool[G, K1], in. Whether token k was accepted.
+        write_pages: i64[G, K1], in, values -drop_overflow .. pages - 1.
+        write_offsets: i64[G, K1], in, values 0 .. page_size - 1.
+        live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
+            it.
+        pool: list of bf16[pages, 1, 1, page_size, D], inout.
+        eps: f32.
+        max_ctx: i64 1 .. 2**21. Most tokens that a context may hold.
+        live: i32 0 .. G. Rows from here on write nothing anywhere.
+        drop_overflow: static 0 .. 1. 1: entries with page -1 are not written.
+
+    Raises:
+        KgenCallError: an argument does not fit; nothing was written.
+    """
+    args = (
+        latents,
+        norm_weight,
+        freqs,
+        ctx_positions,
+        keep,
+        write_pages,
+        write_offsets,
+        pool,
+        eps,
+        max_ctx,
+        live_rows,
+        live,
+        drop_overflow,
+    )
+    op = ops.CONTEXT_KV_NORM_ROPE_WRITE_OP if torch.compiler.is_compiling() else ops.context_kv_norm_rope_write
+    op(*args)
+
+
+def context_kv_stage(*, latents: Tensor, staged: Tensor) -> None:
+    """Each layer's context latents, made contiguous.
+
+    Args:
+        latents: bf16[N, L, D], in. As the fused projection leaves them, N = G * K1 tokens.
+        staged: bf16[L, N, D], out.
+
+    Raises:
+        KgenCallError: an argument does not fit; nothing was written.
+    """
+    args = (latents, staged)
+    op = ops.CONTEXT_KV_STAGE_OP if torch.compiler.is_compiling() else ops.context_kv_stage
+    op(*args)
+
+
+def context_kv_write(
+    *,
+    normed: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    pool: list[Tensor],
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """Masks the context latents of all layers and writes them to their pages.
+
+    Args:
+        normed: bf16[L, N, D], in. Latents after norm and rope.
+        keep: bool[G, K1], in. Whether token k was accepted.
+        write_pages: i64[G, K1], in, values -drop_overflow .. pages - 1.
+        write_offsets: i64[G, K1], in, values 0 .. page_size - 1.
+        live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
+            it.
+        pool: list of bf16[pages, 1, 1, page_size, D], inout.
+        live: i32 0 .. G. Rows from here on write nothing anywhere.
+        drop_overflow: static 0 .. 1. 1: entries with page -1 are not written.
+
+    Raises:
+        KgenCallError: an argument does not fit; nothing was written.
+    """
+    args = (normed, keep, write_pages, write_offsets, pool, live_rows, live, drop_overflow)
+    op = ops.CONTEXT_KV_WRITE_OP if torch.compiler.is_compiling() else ops.context_kv_write
     op(*args)
 
 
@@ -138,6 +339,9 @@ def gen_bookkeeping(
     max_ctx: int,
     mask_token_id: int,
     page_size: int,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
 ) -> None:
     """One decode step's bookkeeping for the generation requests, before the embedding.
 
@@ -148,18 +352,22 @@ def gen_bookkeeping(
         block_counts: i64[batch], in, values 0 .. blocks.
         block_tables: i32[batch, blocks], in, values 0 ...
         ctx_len: i64[slots], inout, values 0 .. max_ctx.
-        bonus: i64[G], out.
+        live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
+            it.
+        bonus: i64[G], inout.
         embed_ids: i64[G + 1], inout.
-        query_positions: i64[G, W], out.
-        keep: bool[G, K1], out.
-        write_pages: i64[G, K1], out.
-        write_offsets: i64[G, K1], out.
-        num_ctx: i64[G], out.
+        query_positions: i64[G, W], inout.
+        keep: bool[G, K1], inout.
+        write_pages: i64[G, K1], inout.
+        write_offsets: i64[G, K1], inout.
+        num_ctx: i64[G], inout.
         seq_lens: i32[batch], inout.
         num_contexts: i32 0 .. batch - G.
         max_ctx: i64 1 .. 2**21.
         mask_token_id: i64 0 .. 2**31 - 1.
-        page_size: static 1 .. 1024.
+        page_size: static 1 .. 1024. Tokens a page.
+        live: i32 0 .. G. Rows from here on write nothing anywhere.
+        drop_overflow: static 0 .. 1.
 
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
@@ -183,8 +391,155 @@ def gen_bookkeeping(
         max_ctx,
         mask_token_id,
         page_size,
+        live_rows,
+        live,
+        drop_overflow,
     )
     op = ops.GEN_BOOKKEEPING_OP if torch.compiler.is_compiling() else ops.gen_bookkeeping
+    op(*args)
+
+
+def gen_bookkeeping_arena(
+    *,
+    accepted_tokens: Tensor,
+    num_accepted: Tensor,
+    batch_to_slot: Tensor,
+    arena_tables: Tensor,
+    ctx_len: Tensor,
+    bonus: Tensor,
+    embed_ids: Tensor,
+    query_positions: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    num_ctx: Tensor,
+    seq_lens: Tensor,
+    num_contexts: int,
+    max_ctx: int,
+    mask_token_id: int,
+    page_size: int,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """One decode step's bookkeeping for a drafter with a private arena, pages keyed by slot.
+
+    Args:
+        accepted_tokens: i32[batch, K1], in.
+        num_accepted: i32[batch], in, values 0 .. K1.
+        batch_to_slot: i64[max_batch], in, values 0 .. slots - 1.
+        arena_tables: i32[slots, blocks], in, values 0 ...
+        ctx_len: i64[slots], inout, values 0 .. max_ctx.
+        live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
+            it.
+        bonus: i64[G], inout.
+        embed_ids: i64[G + 1], inout.
+        query_positions: i64[G, W], inout.
+        keep: bool[G, K1], inout.
+        write_pages: i64[G, K1], inout.
+        write_offsets: i64[G, K1], inout.
+        num_ctx: i64[G], inout.
+        seq_lens: i32[batch], inout.
+        num_contexts: i32 0 .. batch - G.
+        max_ctx: i64 1 .. 2**21.
+        mask_token_id: i64 0 .. 2**31 - 1.
+        page_size: static 1 .. 1024. Tokens a page.
+        live: i32 0 .. G. Rows from here on write nothing anywhere.
+        drop_overflow: static 0 .. 1.
+
+    Raises:
+        KgenCallError: an argument does not fit; nothing was written.
+    """
+    args = (
+        accepted_tokens,
+        num_accepted,
+        batch_to_slot,
+        arena_tables,
+        ctx_len,
+        bonus,
+        embed_ids,
+        query_positions,
+        keep,
+        write_pages,
+        write_offsets,
+        num_ctx,
+        seq_lens,
+        num_contexts,
+        max_ctx,
+        mask_token_id,
+        page_size,
+        live_rows,
+        live,
+        drop_overflow,
+    )
+    op = ops.GEN_BOOKKEEPING_ARENA_OP if torch.compiler.is_compiling() else ops.gen_bookkeeping_arena
+    op(*args)
+
+
+def gqa_kv_write(
+    *,
+    keys: Tensor,
+    vals: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    pool: list[Tensor],
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """Masks the context keys and values of all layers and writes them to their pages.
+
+    Args:
+        keys: bf16[L, N, heads, head_dim], in. After norm and rope.
+        vals: bf16[L, N, heads, head_dim], in.
+        keep: bool[G, K1], in. Whether token k was accepted.
+        write_pages: i64[G, K1], in, values -drop_overflow .. pages - 1.
+        write_offsets: i64[G, K1], in, values 0 .. page_size - 1.
+        live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
+            it.
+        pool: list of bf16[pages, 2, heads, page_size, head_dim], inout. Keys at 0 and values at
+            1.
+        live: i32 0 .. G. Rows from here on write nothing anywhere.
+        drop_overflow: static 0 .. 1. 1: entries with page -1 are not written.
+
+    Raises:
+        KgenCallError: an argument does not fit; nothing was written.
+    """
+    args = (keys, vals, keep, write_pages, write_offsets, pool, live_rows, live, drop_overflow)
+    op = ops.GQA_KV_WRITE_OP if torch.compiler.is_compiling() else ops.gqa_kv_write
+    op(*args)
+
+
+def noise_block(*, embed_rows: Tensor, noise: Tensor) -> None:
+    """The draft block's input: each request's own embedding row, then the mask token's.
+
+    Args:
+        embed_rows: bf16[G + 1, H], in. Embeddings of embed_ids; the last row is the mask
+            token's.
+        noise: bf16[G, W, H], out.
+
+    Raises:
+        KgenCallError: an argument does not fit; nothing was written.
+    """
+    args = (embed_rows, noise)
+    op = ops.NOISE_BLOCK_OP if torch.compiler.is_compiling() else ops.noise_block
+    op(*args)
+
+
+def noise_block_from_table(*, embed_ids: Tensor, embed_table: Tensor, noise: Tensor) -> None:
+    """The draft block's input, gathered from an embedding table that is not sharded.
+
+    Args:
+        embed_ids: i64[G + 1], in. Token ids; one outside the table has a row of zeros.
+        embed_table: bf16[vocab, H], in.
+        noise: bf16[G, W, H], out.
+
+    Raises:
+        KgenCallError: an argument does not fit; nothing was written.
+    """
+    args = (embed_ids, embed_table, noise)
+    op = ops.NOISE_BLOCK_FROM_TABLE_OP if torch.compiler.is_compiling() else ops.noise_block_from_table
     op(*args)
 
 

@@ -4,6 +4,63 @@ import triton
 import triton.language as tl
 
 
+if triton.knobs.runtime.interpret:
+
+    @triton.jit
+    def bf16_to_f32(x):
+        """Exact; the interpreter's own conversion loses subnormals."""
+        bits = x.to(tl.int16, bitcast=True).to(tl.int32) << 16
+        return bits.to(tl.float32, bitcast=True)
+
+else:
+
+    @triton.jit
+    def bf16_to_f32(x):
+        """Exact."""
+        return x.to(tl.float32)
+
+
+if triton.knobs.runtime.interpret:
+
+    @triton.jit
+    def f32_to_bf16(x):
+        """To nearest, ties to even; the interpreter's own conversion cuts the low bits off."""
+        bits = x.to(tl.int32, bitcast=True)
+        rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+        high = tl.where(x == x, rounded, (bits >> 16) | 0x40)
+        return high.to(tl.int16).to(tl.bfloat16, bitcast=True)
+
+else:
+
+    @triton.jit
+    def f32_to_bf16(x):
+        """To nearest, ties to even."""
+        return x.to(tl.bfloat16)
+
+
+@triton.jit
+def pick_8(at, v0, v1, v2, v3, v4, v5, v6, v7):
+    """The one of 8 values that is number `at`."""
+    chosen = v0
+    chosen = tl.where(at == 1, v1, chosen)
+    chosen = tl.where(at == 2, v2, chosen)
+    chosen = tl.where(at == 3, v3, chosen)
+    chosen = tl.where(at == 4, v4, chosen)
+    chosen = tl.where(at == 5, v5, chosen)
+    chosen = tl.where(at == 6, v6, chosen)
+    chosen = tl.where(at == 7, v7, chosen)
+    return chosen
+
+
+@triton.jit
+def tree_sum(x, N: tl.constexpr):
+    """The sum of x[N], always in one order: v[: n / 2] + v[n / 2 :] until one number is left."""
+    for step in tl.static_range(16):
+        if (N >> (step + 1)) > 0:
+            x = tl.sum(tl.reshape(x, (2, N >> (step + 1))), axis=0)
+    return tl.sum(x, axis=0)
+
+
 @triton.jit(
     do_not_specialize=[
         "target_tokens_stride_0",
@@ -96,6 +153,7 @@ def accept_prefix_kernel(
     do_not_specialize_on_alignment=[
         "num_ctx_ptr",
         "block_tables_ptr",
+        "block_counts_ptr",
         "block_pages_ptr",
         "block_in_page_ptr",
         "page_tables_ptr",
@@ -105,6 +163,7 @@ def accept_prefix_kernel(
 def block_fixup_kernel(
     num_ctx_ptr,
     block_tables_ptr,
+    block_counts_ptr,
     block_pages_ptr,
     block_in_page_ptr,
     page_tables_ptr,
@@ -116,6 +175,7 @@ def block_fixup_kernel(
     G: tl.int32,
     blocks: tl.int32,
     num_contexts: tl.int32,
+    HAS_block_counts: tl.constexpr,
     W: tl.constexpr,
     page_size: tl.constexpr,
     LANES_j: tl.constexpr,
@@ -128,20 +188,29 @@ def block_fixup_kernel(
         r = pid.to(tl.int64)
         j = tl.arange(0, LANES_j)
         j_in = j < W
-        # row: num_contexts + r
-        row = num_contexts + r
         num_ctx_value = tl.load(num_ctx_ptr + r)
         # position: num_ctx[r] + j
         position = num_ctx_value + j.to(tl.int64)
+        # row: num_contexts + r
+        row = num_contexts + r
+        if HAS_block_counts:
+            block_counts_value = tl.load(block_counts_ptr + row)
+            chosen = block_counts_value * page_size
+        else:
+            chosen = blocks.to(tl.int64) * page_size
+        # cap: block_counts[row] * page_size if given(block_counts) else blocks * page_size
+        cap = chosen
         block_tables_value = tl.load(
             block_tables_ptr + row * block_tables_stride_0 + position // page_size,
             mask=j_in,
             other=0,
         )
-        # block_pages[r, j]: block_tables[row, position // page_size]
+        # page: i64(block_tables[row, position // page_size])
+        page = block_tables_value.to(tl.int64)
+        # block_pages[r, j]: page if position < cap else -1
         tl.store(
             block_pages_ptr + r * block_pages_stride_0 + j,
-            block_tables_value.to(tl.int64),
+            tl.where(position < cap, page, -1),
             mask=j_in,
         )
         # block_in_page[r, j]: position % page_size
@@ -162,6 +231,651 @@ def block_fixup_kernel(
         )
         # page_tables[r, c]: block_tables[row, c]
         tl.store(page_tables_ptr + r * page_tables_stride_0 + c, block_tables_value, mask=c_in)
+
+
+@triton.jit(
+    do_not_specialize=[
+        "block_latents_stride_0",
+        "block_latents_stride_1",
+        "freqs_stride_0",
+        "freqs_stride_1",
+        "query_positions_stride_0",
+        "block_pages_stride_0",
+        "block_in_page_stride_0",
+        "pool_stride_0",
+        "pool_stride_3",
+        "normed_stride_0",
+        "normed_stride_1",
+        "G",
+        "eps",
+        "live",
+    ],
+    do_not_specialize_on_alignment=[
+        "block_latents_ptr",
+        "norm_weight_ptr",
+        "freqs_ptr",
+        "query_positions_ptr",
+        "block_pages_ptr",
+        "block_in_page_ptr",
+        "live_rows_ptr",
+        "pool_ptr",
+        "normed_ptr",
+    ],
+)
+def block_norm_rope_write_kernel(
+    block_latents_ptr,
+    norm_weight_ptr,
+    freqs_ptr,
+    query_positions_ptr,
+    block_pages_ptr,
+    block_in_page_ptr,
+    live_rows_ptr,
+    pool_ptr,
+    normed_ptr,
+    block_latents_stride_0: tl.int64,
+    block_latents_stride_1: tl.int64,
+    freqs_stride_0: tl.int64,
+    freqs_stride_1: tl.int64,
+    query_positions_stride_0: tl.int64,
+    block_pages_stride_0: tl.int64,
+    block_in_page_stride_0: tl.int64,
+    pool_stride_0: tl.int64,
+    pool_stride_3: tl.int64,
+    normed_stride_0: tl.int64,
+    normed_stride_1: tl.int64,
+    G: tl.int32,
+    eps: tl.float32,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
+    W: tl.constexpr,
+    R: tl.constexpr,
+    P: tl.constexpr,
+    LANES_i: tl.constexpr,
+    LANES_p: tl.constexpr,
+):
+    """Norms and ropes one layer's latents of the draft block and writes them to their pages."""
+    program = tl.program_id(0)
+    j = (program % W).to(tl.int64)
+    r = (program // W).to(tl.int64)
+    i = tl.arange(0, LANES_i)
+    i_in = i < R
+    p = tl.arange(0, LANES_p)
+    p_in = p < P
+    if HAS_live_rows:
+        live_rows_value = tl.load(live_rows_ptr)
+        chosen = live_rows_value
+    else:
+        chosen = live
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < chosen
+    block_latents_value = tl.load(
+        block_latents_ptr + r * block_latents_stride_0 + j * block_latents_stride_1 + i,
+        mask=i_in,
+        other=0.0,
+    )
+    # x: f32(block_latents[r, j, i])
+    x = bf16_to_f32(block_latents_value)
+    sum_i = tree_sum(tl.where(i_in, x * x, 0.0), LANES_i)
+    # scale: rsqrt(sum[i](x * x) / R + eps)
+    scale = tl.rsqrt(tl.math.div_rn(sum_i, tl.full((), R, tl.float32)) + eps)
+    norm_weight_value = tl.load(norm_weight_ptr + i, mask=i_in, other=0.0)
+    # rows: bf16(x * scale * f32(norm_weight[i]))
+    rows = f32_to_bf16(x * scale * bf16_to_f32(norm_weight_value))
+    block_latents_value_2 = tl.load(
+        block_latents_ptr
+        + r * block_latents_stride_0
+        + j * block_latents_stride_1
+        + (R + p.to(tl.int64) // 2 * 2),
+        mask=p_in,
+        other=0.0,
+    )
+    # re: f32(block_latents[r, j, R + p // 2 * 2])
+    re = bf16_to_f32(block_latents_value_2)
+    query_positions_value = tl.load(query_positions_ptr + r * query_positions_stride_0 + j)
+    # cos: freqs[query_positions[r, j], p // 2, 0]
+    cos = tl.load(
+        freqs_ptr + query_positions_value * freqs_stride_0 + p.to(tl.int64) // 2 * freqs_stride_1,
+        mask=p_in,
+        other=0.0,
+    )
+    block_latents_value_3 = tl.load(
+        block_latents_ptr
+        + r * block_latents_stride_0
+        + j * block_latents_stride_1
+        + (R + p.to(tl.int64) // 2 * 2 + 1),
+        mask=p_in,
+        other=0.0,
+    )
+    # im: f32(block_latents[r, j, R + p // 2 * 2 + 1])
+    im = bf16_to_f32(block_latents_value_3)
+    # sin: freqs[query_positions[r, j], p // 2, 1]
+    sin = tl.load(
+        freqs_ptr
+        + query_positions_value * freqs_stride_0
+        + p.to(tl.int64) // 2 * freqs_stride_1
+        + 1,
+        mask=p_in,
+        other=0.0,
+    )
+    # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
+    roped = f32_to_bf16(tl.where(p.to(tl.int64) % 2 == 0, re * cos - im * sin, re * sin + im * cos))
+    # page: block_pages[r, j]
+    page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
+    pool_when = alive & (page >= 0)
+    # offset: block_in_page[r, j]
+    offset = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j)
+    # normed[r, j, i]: rows, when alive
+    tl.store(
+        normed_ptr + r * normed_stride_0 + j * normed_stride_1 + i, rows, mask=i_in & alive != 0
+    )
+    # normed[r, j, R + p]: roped, when alive
+    tl.store(
+        normed_ptr + r * normed_stride_0 + j * normed_stride_1 + (R + p.to(tl.int64)),
+        roped,
+        mask=p_in & alive != 0,
+    )
+    # pool[page, 0, 0, offset, i]: rows, when alive and page >= 0
+    tl.store(
+        pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + i,
+        rows,
+        mask=i_in & pool_when != 0,
+    )
+    # pool[page, 0, 0, offset, R + p]: roped, when alive and page >= 0
+    tl.store(
+        pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + (R + p.to(tl.int64)),
+        roped,
+        mask=p_in & pool_when != 0,
+    )
+
+
+@triton.jit(
+    do_not_specialize=[
+        "block_latents_stride_0",
+        "block_latents_stride_1",
+        "block_pages_stride_0",
+        "block_in_page_stride_0",
+        "pool_stride_0",
+        "pool_stride_3",
+        "G",
+        "live",
+    ],
+    do_not_specialize_on_alignment=[
+        "block_latents_ptr", "block_pages_ptr", "block_in_page_ptr", "live_rows_ptr", "pool_ptr"
+    ],
+)
+def block_write_kernel(
+    block_latents_ptr,
+    block_pages_ptr,
+    block_in_page_ptr,
+    live_rows_ptr,
+    pool_ptr,
+    block_latents_stride_0: tl.int64,
+    block_latents_stride_1: tl.int64,
+    block_pages_stride_0: tl.int64,
+    block_in_page_stride_0: tl.int64,
+    pool_stride_0: tl.int64,
+    pool_stride_3: tl.int64,
+    G: tl.int32,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
+    W: tl.constexpr,
+    D: tl.constexpr,
+    LANES_d: tl.constexpr,
+):
+    """Writes one layer's latents of the draft block to their pages."""
+    program = tl.program_id(0)
+    j = (program % W).to(tl.int64)
+    r = (program // W).to(tl.int64)
+    d = tl.arange(0, LANES_d)
+    d_in = d < D
+    if HAS_live_rows:
+        live_rows_value = tl.load(live_rows_ptr)
+        chosen = live_rows_value
+    else:
+        chosen = live
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < chosen
+    # page: block_pages[r, j]
+    page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
+    pool_when = alive & (page >= 0)
+    block_latents_value = tl.load(
+        block_latents_ptr + r * block_latents_stride_0 + j * block_latents_stride_1 + d,
+        mask=d_in,
+        other=0.0,
+    )
+    block_in_page_value = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j)
+    # pool[page, 0, 0, block_in_page[r, j], d]: block_latents[r, j, d], when alive and page >= 0
+    tl.store(
+        pool_ptr + page * pool_stride_0 + block_in_page_value * pool_stride_3 + d,
+        block_latents_value,
+        mask=d_in & pool_when != 0,
+    )
+
+
+@triton.jit(
+    do_not_specialize=[
+        "pool_0",
+        "pool_1",
+        "pool_2",
+        "pool_3",
+        "pool_4",
+        "pool_5",
+        "pool_6",
+        "pool_7",
+        "latents_stride_0",
+        "latents_stride_1",
+        "norm_weight_stride_0",
+        "freqs_stride_0",
+        "freqs_stride_1",
+        "ctx_positions_stride_0",
+        "keep_stride_0",
+        "write_pages_stride_0",
+        "write_offsets_stride_0",
+        "pool_stride_0_0",
+        "pool_stride_0_1",
+        "pool_stride_0_2",
+        "pool_stride_0_3",
+        "pool_stride_0_4",
+        "pool_stride_0_5",
+        "pool_stride_0_6",
+        "pool_stride_0_7",
+        "pool_stride_3_0",
+        "pool_stride_3_1",
+        "pool_stride_3_2",
+        "pool_stride_3_3",
+        "pool_stride_3_4",
+        "pool_stride_3_5",
+        "pool_stride_3_6",
+        "pool_stride_3_7",
+        "G",
+        "eps",
+        "live",
+    ],
+    do_not_specialize_on_alignment=[
+        "latents_ptr",
+        "norm_weight_ptr",
+        "freqs_ptr",
+        "ctx_positions_ptr",
+        "keep_ptr",
+        "write_pages_ptr",
+        "write_offsets_ptr",
+        "live_rows_ptr",
+    ],
+)
+def context_kv_norm_rope_write_kernel(
+    latents_ptr,
+    norm_weight_ptr,
+    freqs_ptr,
+    ctx_positions_ptr,
+    keep_ptr,
+    write_pages_ptr,
+    write_offsets_ptr,
+    live_rows_ptr,
+    pool_0: tl.int64,
+    pool_1: tl.int64,
+    pool_2: tl.int64,
+    pool_3: tl.int64,
+    pool_4: tl.int64,
+    pool_5: tl.int64,
+    pool_6: tl.int64,
+    pool_7: tl.int64,
+    latents_stride_0: tl.int64,
+    latents_stride_1: tl.int64,
+    norm_weight_stride_0: tl.int64,
+    freqs_stride_0: tl.int64,
+    freqs_stride_1: tl.int64,
+    ctx_positions_stride_0: tl.int64,
+    keep_stride_0: tl.int64,
+    write_pages_stride_0: tl.int64,
+    write_offsets_stride_0: tl.int64,
+    pool_stride_0_0: tl.int64,
+    pool_stride_0_1: tl.int64,
+    pool_stride_0_2: tl.int64,
+    pool_stride_0_3: tl.int64,
+    pool_stride_0_4: tl.int64,
+    pool_stride_0_5: tl.int64,
+    pool_stride_0_6: tl.int64,
+    pool_stride_0_7: tl.int64,
+    pool_stride_3_0: tl.int64,
+    pool_stride_3_1: tl.int64,
+    pool_stride_3_2: tl.int64,
+    pool_stride_3_3: tl.int64,
+    pool_stride_3_4: tl.int64,
+    pool_stride_3_5: tl.int64,
+    pool_stride_3_6: tl.int64,
+    pool_stride_3_7: tl.int64,
+    G: tl.int32,
+    eps: tl.float32,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
+    K1: tl.constexpr,
+    L: tl.constexpr,
+    R: tl.constexpr,
+    P: tl.constexpr,
+    LANES_i: tl.constexpr,
+    LANES_k_other: tl.constexpr,
+    LANES_p: tl.constexpr,
+):
+    """Norms, ropes and masks the context latents of all layers and writes them to their pages."""
+    program = tl.program_id(0)
+    k = (program % K1).to(tl.int64)
+    r = (program // K1 % G).to(tl.int64)
+    l = (program // K1 // G).to(tl.int64)
+    i = tl.arange(0, LANES_i)
+    i_in = i < R
+    p = tl.arange(0, LANES_p)
+    p_in = p < P
+    k_other = tl.arange(0, LANES_k_other)
+    k_other_in = k_other < K1
+    if HAS_live_rows:
+        live_rows_value = tl.load(live_rows_ptr)
+        chosen = live_rows_value
+    else:
+        chosen = live
+    # page: write_pages[r, k]
+    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+    # stored: r < (live_rows[0] if given(live_rows) else live) and page >= 0
+    stored = (r < chosen) & (page >= 0)
+    write_pages_value = tl.load(
+        write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
+    )
+    write_offsets_value = tl.load(
+        write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
+    )
+    # offset: write_offsets[r, k]
+    offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+    any_k_other_bit = tl.max(
+        tl.where(
+            k_other_in,
+            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == offset) & ((r < chosen) & (write_pages_value >= 0))).to(
+                tl.int32
+            ),
+            0,
+        ),
+        axis=0,
+    )
+    any_k_other = any_k_other_bit != 0
+    pool_when = stored & (any_k_other == 0)
+    # t: r * K1 + k
+    t = r * K1 + k
+    latents_value = tl.load(
+        latents_ptr + t * latents_stride_0 + l * latents_stride_1 + i, mask=i_in, other=0.0
+    )
+    # x: f32(latents[t, l, i])
+    x = bf16_to_f32(latents_value)
+    sum_i = tree_sum(tl.where(i_in, x * x, 0.0), LANES_i)
+    # scale: rsqrt(sum[i](x * x) / R + eps)
+    scale = tl.rsqrt(tl.math.div_rn(sum_i, tl.full((), R, tl.float32)) + eps)
+    norm_weight_value = tl.load(
+        norm_weight_ptr + l * norm_weight_stride_0 + i, mask=i_in, other=0.0
+    )
+    # normed: bf16(x * scale * f32(norm_weight[l, i]))
+    normed = f32_to_bf16(x * scale * bf16_to_f32(norm_weight_value))
+    keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
+    # factor: bf16(keep[r, k])
+    factor = f32_to_bf16(keep_value.to(tl.float32))
+    pool_chosen_address = pick_8(l, pool_0, pool_1, pool_2, pool_3, pool_4, pool_5, pool_6, pool_7)
+    pool_chosen_stride_0 = pick_8(
+        l,
+        pool_stride_0_0,
+        pool_stride_0_1,
+        pool_stride_0_2,
+        pool_stride_0_3,
+        pool_stride_0_4,
+        pool_stride_0_5,
+        pool_stride_0_6,
+        pool_stride_0_7,
+    )
+    pool_chosen_stride_3 = pick_8(
+        l,
+        pool_stride_3_0,
+        pool_stride_3_1,
+        pool_stride_3_2,
+        pool_stride_3_3,
+        pool_stride_3_4,
+        pool_stride_3_5,
+        pool_stride_3_6,
+        pool_stride_3_7,
+    )
+    pool_chosen_ptr = pool_chosen_address.to(tl.pointer_type(tl.bfloat16))
+    latents_value_2 = tl.load(
+        latents_ptr + t * latents_stride_0 + l * latents_stride_1 + (R + p.to(tl.int64) // 2 * 2),
+        mask=p_in,
+        other=0.0,
+    )
+    # re: f32(latents[t, l, R + p // 2 * 2])
+    re = bf16_to_f32(latents_value_2)
+    ctx_positions_value = tl.load(ctx_positions_ptr + r * ctx_positions_stride_0 + k)
+    # cos: freqs[ctx_positions[r, k], p // 2, 0]
+    cos = tl.load(
+        freqs_ptr + ctx_positions_value * freqs_stride_0 + p.to(tl.int64) // 2 * freqs_stride_1,
+        mask=p_in,
+        other=0.0,
+    )
+    latents_value_3 = tl.load(
+        latents_ptr
+        + t * latents_stride_0
+        + l * latents_stride_1
+        + (R + p.to(tl.int64) // 2 * 2 + 1),
+        mask=p_in,
+        other=0.0,
+    )
+    # im: f32(latents[t, l, R + p // 2 * 2 + 1])
+    im = bf16_to_f32(latents_value_3)
+    # sin: freqs[ctx_positions[r, k], p // 2, 1]
+    sin = tl.load(
+        freqs_ptr + ctx_positions_value * freqs_stride_0 + p.to(tl.int64) // 2 * freqs_stride_1 + 1,
+        mask=p_in,
+        other=0.0,
+    )
+    # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
+    roped = f32_to_bf16(tl.where(p.to(tl.int64) % 2 == 0, re * cos - im * sin, re * sin + im * cos))
+    # pool[l][page, 0, 0, offset, i]: normed * factor, when stored, collide first k
+    tl.store(
+        pool_chosen_ptr + page * pool_chosen_stride_0 + offset * pool_chosen_stride_3 + i,
+        f32_to_bf16(bf16_to_f32(normed) * bf16_to_f32(factor)),
+        mask=i_in & pool_when != 0,
+    )
+    # pool[l][page, 0, 0, offset, R + p]: roped * factor, when stored, collide first k
+    tl.store(
+        pool_chosen_ptr
+        + page * pool_chosen_stride_0
+        + offset * pool_chosen_stride_3
+        + (R + p.to(tl.int64)),
+        f32_to_bf16(bf16_to_f32(roped) * bf16_to_f32(factor)),
+        mask=p_in & pool_when != 0,
+    )
+
+
+@triton.jit(
+    do_not_specialize=[
+        "latents_stride_0", "latents_stride_1", "staged_stride_0", "staged_stride_1", "N"
+    ],
+    do_not_specialize_on_alignment=["latents_ptr", "staged_ptr"],
+)
+def context_kv_stage_kernel(
+    latents_ptr,
+    staged_ptr,
+    latents_stride_0: tl.int64,
+    latents_stride_1: tl.int64,
+    staged_stride_0: tl.int64,
+    staged_stride_1: tl.int64,
+    N: tl.int32,
+    L: tl.constexpr,
+    D: tl.constexpr,
+    LANES_d: tl.constexpr,
+):
+    """Each layer's context latents, made contiguous."""
+    program = tl.program_id(0)
+    t = (program % N).to(tl.int64)
+    l = (program // N).to(tl.int64)
+    d = tl.arange(0, LANES_d)
+    d_in = d < D
+    latents_value = tl.load(
+        latents_ptr + t * latents_stride_0 + l * latents_stride_1 + d, mask=d_in, other=0.0
+    )
+    # staged[l, t, d]: latents[t, l, d]
+    tl.store(staged_ptr + l * staged_stride_0 + t * staged_stride_1 + d, latents_value, mask=d_in)
+
+
+@triton.jit(
+    do_not_specialize=[
+        "pool_0",
+        "pool_1",
+        "pool_2",
+        "pool_3",
+        "pool_4",
+        "pool_5",
+        "pool_6",
+        "pool_7",
+        "normed_stride_0",
+        "normed_stride_1",
+        "keep_stride_0",
+        "write_pages_stride_0",
+        "write_offsets_stride_0",
+        "pool_stride_0_0",
+        "pool_stride_0_1",
+        "pool_stride_0_2",
+        "pool_stride_0_3",
+        "pool_stride_0_4",
+        "pool_stride_0_5",
+        "pool_stride_0_6",
+        "pool_stride_0_7",
+        "pool_stride_3_0",
+        "pool_stride_3_1",
+        "pool_stride_3_2",
+        "pool_stride_3_3",
+        "pool_stride_3_4",
+        "pool_stride_3_5",
+        "pool_stride_3_6",
+        "pool_stride_3_7",
+        "G",
+        "live",
+    ],
+    do_not_specialize_on_alignment=[
+        "normed_ptr", "keep_ptr", "write_pages_ptr", "write_offsets_ptr", "live_rows_ptr"
+    ],
+)
+def context_kv_write_kernel(
+    normed_ptr,
+    keep_ptr,
+    write_pages_ptr,
+    write_offsets_ptr,
+    live_rows_ptr,
+    pool_0: tl.int64,
+    pool_1: tl.int64,
+    pool_2: tl.int64,
+    pool_3: tl.int64,
+    pool_4: tl.int64,
+    pool_5: tl.int64,
+    pool_6: tl.int64,
+    pool_7: tl.int64,
+    normed_stride_0: tl.int64,
+    normed_stride_1: tl.int64,
+    keep_stride_0: tl.int64,
+    write_pages_stride_0: tl.int64,
+    write_offsets_stride_0: tl.int64,
+    pool_stride_0_0: tl.int64,
+    pool_stride_0_1: tl.int64,
+    pool_stride_0_2: tl.int64,
+    pool_stride_0_3: tl.int64,
+    pool_stride_0_4: tl.int64,
+    pool_stride_0_5: tl.int64,
+    pool_stride_0_6: tl.int64,
+    pool_stride_0_7: tl.int64,
+    pool_stride_3_0: tl.int64,
+    pool_stride_3_1: tl.int64,
+    pool_stride_3_2: tl.int64,
+    pool_stride_3_3: tl.int64,
+    pool_stride_3_4: tl.int64,
+    pool_stride_3_5: tl.int64,
+    pool_stride_3_6: tl.int64,
+    pool_stride_3_7: tl.int64,
+    G: tl.int32,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
+    K1: tl.constexpr,
+    L: tl.constexpr,
+    D: tl.constexpr,
+    LANES_d: tl.constexpr,
+    LANES_k_other: tl.constexpr,
+):
+    """Masks the context latents of all layers and writes them to their pages."""
+    program = tl.program_id(0)
+    k = (program % K1).to(tl.int64)
+    r = (program // K1 % G).to(tl.int64)
+    l = (program // K1 // G).to(tl.int64)
+    d = tl.arange(0, LANES_d)
+    d_in = d < D
+    k_other = tl.arange(0, LANES_k_other)
+    k_other_in = k_other < K1
+    if HAS_live_rows:
+        live_rows_value = tl.load(live_rows_ptr)
+        chosen = live_rows_value
+    else:
+        chosen = live
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < chosen
+    # page: write_pages[r, k]
+    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+    write_pages_value = tl.load(
+        write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
+    )
+    write_offsets_value = tl.load(
+        write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
+    )
+    write_offsets_value_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+    any_k_other_bit = tl.max(
+        tl.where(
+            k_other_in,
+            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == write_offsets_value_2) & (alive & (write_pages_value >= 0))).to(
+                tl.int32
+            ),
+            0,
+        ),
+        axis=0,
+    )
+    any_k_other = any_k_other_bit != 0
+    pool_when = alive & (page >= 0) & (any_k_other == 0)
+    normed_value = tl.load(
+        normed_ptr + l * normed_stride_0 + (r * K1 + k) * normed_stride_1 + d, mask=d_in, other=0.0
+    )
+    keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
+    pool_chosen_address = pick_8(l, pool_0, pool_1, pool_2, pool_3, pool_4, pool_5, pool_6, pool_7)
+    pool_chosen_stride_0 = pick_8(
+        l,
+        pool_stride_0_0,
+        pool_stride_0_1,
+        pool_stride_0_2,
+        pool_stride_0_3,
+        pool_stride_0_4,
+        pool_stride_0_5,
+        pool_stride_0_6,
+        pool_stride_0_7,
+    )
+    pool_chosen_stride_3 = pick_8(
+        l,
+        pool_stride_3_0,
+        pool_stride_3_1,
+        pool_stride_3_2,
+        pool_stride_3_3,
+        pool_stride_3_4,
+        pool_stride_3_5,
+        pool_stride_3_6,
+        pool_stride_3_7,
+    )
+    pool_chosen_ptr = pool_chosen_address.to(tl.pointer_type(tl.bfloat16))
+    # pool[l][page, 0, 0, write_offsets[r, k], d]: normed[l, r * K1 + k, d] * bf16(keep[r, k]), when alive and page >= 0, collide first k
+    tl.store(
+        pool_chosen_ptr
+        + page * pool_chosen_stride_0
+        + write_offsets_value_2 * pool_chosen_stride_3
+        + d,
+        f32_to_bf16(
+            bf16_to_f32(normed_value) * bf16_to_f32(f32_to_bf16(keep_value.to(tl.float32)))
+        ),
+        mask=d_in & pool_when != 0,
+    )
 
 
 @triton.jit(
@@ -205,6 +919,7 @@ def context_positions_kernel(
         "num_contexts",
         "max_ctx",
         "mask_token_id",
+        "live",
     ],
     do_not_specialize_on_alignment=[
         "accepted_tokens_ptr",
@@ -213,6 +928,7 @@ def context_positions_kernel(
         "block_counts_ptr",
         "block_tables_ptr",
         "ctx_len_ptr",
+        "live_rows_ptr",
         "bonus_ptr",
         "embed_ids_ptr",
         "query_positions_ptr",
@@ -230,6 +946,7 @@ def gen_bookkeeping_kernel(
     block_counts_ptr,
     block_tables_ptr,
     ctx_len_ptr,
+    live_rows_ptr,
     bonus_ptr,
     embed_ids_ptr,
     query_positions_ptr,
@@ -248,9 +965,12 @@ def gen_bookkeeping_kernel(
     num_contexts: tl.int32,
     max_ctx: tl.int64,
     mask_token_id: tl.int64,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
     W: tl.constexpr,
     page_size: tl.constexpr,
+    drop_overflow: tl.constexpr,
     LANES_j: tl.constexpr,
     LANES_k: tl.constexpr,
 ):
@@ -260,6 +980,13 @@ def gen_bookkeeping_kernel(
     k_in = k < K1
     j = tl.arange(0, LANES_j)
     j_in = j < W
+    if HAS_live_rows:
+        live_rows_value = tl.load(live_rows_ptr)
+        chosen = live_rows_value
+    else:
+        chosen = live
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < chosen
     # row: num_contexts + r
     row = num_contexts + r
     num_accepted_value = tl.load(num_accepted_ptr + row)
@@ -279,44 +1006,511 @@ def gen_bookkeeping_kernel(
     block_counts_value = tl.load(block_counts_ptr + row)
     # cap: block_counts[row] * page_size
     cap = block_counts_value * page_size
+    # dropped: drop_overflow == 1 and before + k >= cap
+    dropped = (drop_overflow == 1) & (before + k.to(tl.int64) >= cap)
     # col: max(min(before + k, cap - 1), 0)
     col = tl.maximum(tl.minimum(before + k.to(tl.int64), cap - 1), 0)
     block_tables_value = tl.load(
         block_tables_ptr + row * block_tables_stride_0 + col // page_size, mask=k_in, other=0
     )
+    # page: i64(block_tables[row, col // page_size])
+    page = block_tables_value.to(tl.int64)
     # ctx_len: no thread may store before every thread has loaded.
     tl.debug_barrier()
-    # bonus[r]: last_token
-    tl.store(bonus_ptr + r, last_token)
-    # embed_ids[r]: last_token
-    tl.store(embed_ids_ptr + r, last_token)
-    # query_positions[r, j]: after + j
+    # bonus[r]: last_token, when alive
+    tl.store(bonus_ptr + r, last_token, mask=alive)
+    # embed_ids[r]: last_token, when alive
+    tl.store(embed_ids_ptr + r, last_token, mask=alive)
+    # query_positions[r, j]: after + j, when alive
     tl.store(
-        query_positions_ptr + r * query_positions_stride_0 + j, after + j.to(tl.int64), mask=j_in
+        query_positions_ptr + r * query_positions_stride_0 + j,
+        after + j.to(tl.int64),
+        mask=j_in & alive != 0,
     )
-    # keep[r, k]: k < n
-    tl.store(keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=k_in)
-    # write_pages[r, k]: block_tables[row, col // page_size]
+    # keep[r, k]: k < n, when alive
+    tl.store(keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=k_in & alive != 0)
+    # write_pages[r, k]: -1 if dropped else page, when alive
     tl.store(
-        write_pages_ptr + r * write_pages_stride_0 + k, block_tables_value.to(tl.int64), mask=k_in
+        write_pages_ptr + r * write_pages_stride_0 + k,
+        tl.where(dropped, -1, page),
+        mask=k_in & alive != 0,
     )
-    # write_offsets[r, k]: col % page_size
-    tl.store(write_offsets_ptr + r * write_offsets_stride_0 + k, col % page_size, mask=k_in)
-    # ctx_len[slot]: after
-    tl.store(ctx_len_ptr + slot, after)
-    # num_ctx[r]: min(after, max(cap - W, 0))
-    tl.store(num_ctx_ptr + r, tl.minimum(after, tl.maximum(cap - W, 0)))
-    # seq_lens[row]: K1
-    tl.store(seq_lens_ptr + row, tl.full((), K1, tl.int32))
+    # write_offsets[r, k]: col % page_size, when alive
+    tl.store(
+        write_offsets_ptr + r * write_offsets_stride_0 + k, col % page_size, mask=k_in & alive != 0
+    )
+    # ctx_len[slot]: after, when alive
+    tl.store(ctx_len_ptr + slot, after, mask=alive)
+    # num_ctx[r]: min(after, max(cap - W, 0)), when alive
+    tl.store(num_ctx_ptr + r, tl.minimum(after, tl.maximum(cap - W, 0)), mask=alive)
+    # seq_lens[row]: K1, when alive
+    tl.store(seq_lens_ptr + row, tl.full((), K1, tl.int32), mask=alive)
     # embed_ids[G]: mask_token_id
     tl.store(embed_ids_ptr + G.to(tl.int64), mask_token_id, mask=tl.program_id(0) == 0)
 
 
 @triton.jit(
     do_not_specialize=[
+        "accepted_tokens_stride_0",
+        "arena_tables_stride_0",
+        "query_positions_stride_0",
+        "keep_stride_0",
+        "write_pages_stride_0",
+        "write_offsets_stride_0",
+        "G",
+        "num_contexts",
+        "max_ctx",
+        "mask_token_id",
+        "live",
+    ],
+    do_not_specialize_on_alignment=[
+        "accepted_tokens_ptr",
+        "num_accepted_ptr",
+        "batch_to_slot_ptr",
+        "arena_tables_ptr",
+        "ctx_len_ptr",
+        "live_rows_ptr",
+        "bonus_ptr",
+        "embed_ids_ptr",
+        "query_positions_ptr",
+        "keep_ptr",
+        "write_pages_ptr",
+        "write_offsets_ptr",
+        "num_ctx_ptr",
+        "seq_lens_ptr",
+    ],
+)
+def gen_bookkeeping_arena_kernel(
+    accepted_tokens_ptr,
+    num_accepted_ptr,
+    batch_to_slot_ptr,
+    arena_tables_ptr,
+    ctx_len_ptr,
+    live_rows_ptr,
+    bonus_ptr,
+    embed_ids_ptr,
+    query_positions_ptr,
+    keep_ptr,
+    write_pages_ptr,
+    write_offsets_ptr,
+    num_ctx_ptr,
+    seq_lens_ptr,
+    accepted_tokens_stride_0: tl.int64,
+    arena_tables_stride_0: tl.int64,
+    query_positions_stride_0: tl.int64,
+    keep_stride_0: tl.int64,
+    write_pages_stride_0: tl.int64,
+    write_offsets_stride_0: tl.int64,
+    G: tl.int32,
+    num_contexts: tl.int32,
+    max_ctx: tl.int64,
+    mask_token_id: tl.int64,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
+    K1: tl.constexpr,
+    W: tl.constexpr,
+    page_size: tl.constexpr,
+    drop_overflow: tl.constexpr,
+    LANES_j: tl.constexpr,
+    LANES_k: tl.constexpr,
+):
+    """One decode step's bookkeeping for a drafter with a private arena, pages keyed by slot."""
+    r = tl.program_id(0).to(tl.int64)
+    k = tl.arange(0, LANES_k)
+    k_in = k < K1
+    j = tl.arange(0, LANES_j)
+    j_in = j < W
+    if HAS_live_rows:
+        live_rows_value = tl.load(live_rows_ptr)
+        chosen = live_rows_value
+    else:
+        chosen = live
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < chosen
+    # row: num_contexts + r
+    row = num_contexts + r
+    num_accepted_value = tl.load(num_accepted_ptr + row)
+    # n: i64(num_accepted[row])
+    n = num_accepted_value.to(tl.int64)
+    accepted_tokens_value = tl.load(
+        accepted_tokens_ptr + row * accepted_tokens_stride_0 + tl.maximum(n - 1, 0)
+    )
+    # last_token: i64(accepted_tokens[row, max(n - 1, 0)])
+    last_token = accepted_tokens_value.to(tl.int64)
+    # slot: batch_to_slot[row]
+    slot = tl.load(batch_to_slot_ptr + row)
+    # before: ctx_len[slot]
+    before = tl.load(ctx_len_ptr + slot)
+    # after: min(before + n, max_ctx)
+    after = tl.minimum(before + n, max_ctx)
+    # dropped: drop_overflow == 1 and before + k >= max_ctx
+    dropped = (drop_overflow == 1) & (before + k.to(tl.int64) >= max_ctx)
+    # col: min(before + k, max_ctx - 1)
+    col = tl.minimum(before + k.to(tl.int64), max_ctx - 1)
+    arena_tables_value = tl.load(
+        arena_tables_ptr
+        + tl.where(alive & ~dropped, slot, 0) * arena_tables_stride_0
+        + tl.where(alive & ~dropped, col // page_size, 0),
+        mask=k_in & (alive & ~dropped) != 0,
+        other=0,
+    )
+    # page: i64(arena_tables[slot, col // page_size])
+    page_2 = arena_tables_value.to(tl.int64)
+    # ctx_len: no thread may store before every thread has loaded.
+    tl.debug_barrier()
+    # bonus[r]: last_token, when alive
+    tl.store(bonus_ptr + r, last_token, mask=alive)
+    # embed_ids[r]: last_token, when alive
+    tl.store(embed_ids_ptr + r, last_token, mask=alive)
+    # query_positions[r, j]: after + j, when alive
+    tl.store(
+        query_positions_ptr + r * query_positions_stride_0 + j,
+        after + j.to(tl.int64),
+        mask=j_in & alive != 0,
+    )
+    # keep[r, k]: k < n, when alive
+    tl.store(keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=k_in & alive != 0)
+    # write_pages[r, k]: -1 if dropped else page, when alive
+    tl.store(
+        write_pages_ptr + r * write_pages_stride_0 + k,
+        tl.where(dropped, -1, page_2),
+        mask=k_in & alive != 0,
+    )
+    # write_offsets[r, k]: col % page_size, when alive
+    tl.store(
+        write_offsets_ptr + r * write_offsets_stride_0 + k, col % page_size, mask=k_in & alive != 0
+    )
+    # ctx_len[slot]: after, when alive
+    tl.store(ctx_len_ptr + slot, after, mask=alive)
+    # num_ctx[r]: after, when alive
+    tl.store(num_ctx_ptr + r, after, mask=alive)
+    # seq_lens[row]: K1, when alive
+    tl.store(seq_lens_ptr + row, tl.full((), K1, tl.int32), mask=alive)
+    # embed_ids[G]: mask_token_id
+    tl.store(embed_ids_ptr + G.to(tl.int64), mask_token_id, mask=tl.program_id(0) == 0)
+
+
+@triton.jit(
+    do_not_specialize=[
+        "pool_0",
+        "pool_1",
+        "pool_2",
+        "pool_3",
+        "pool_4",
+        "pool_5",
+        "pool_6",
+        "pool_7",
+        "keys_stride_0",
+        "keys_stride_1",
+        "keys_stride_2",
+        "vals_stride_0",
+        "vals_stride_1",
+        "vals_stride_2",
+        "keep_stride_0",
+        "write_pages_stride_0",
+        "write_offsets_stride_0",
+        "pool_stride_0_0",
+        "pool_stride_0_1",
+        "pool_stride_0_2",
+        "pool_stride_0_3",
+        "pool_stride_0_4",
+        "pool_stride_0_5",
+        "pool_stride_0_6",
+        "pool_stride_0_7",
+        "pool_stride_1_0",
+        "pool_stride_1_1",
+        "pool_stride_1_2",
+        "pool_stride_1_3",
+        "pool_stride_1_4",
+        "pool_stride_1_5",
+        "pool_stride_1_6",
+        "pool_stride_1_7",
+        "pool_stride_2_0",
+        "pool_stride_2_1",
+        "pool_stride_2_2",
+        "pool_stride_2_3",
+        "pool_stride_2_4",
+        "pool_stride_2_5",
+        "pool_stride_2_6",
+        "pool_stride_2_7",
+        "pool_stride_3_0",
+        "pool_stride_3_1",
+        "pool_stride_3_2",
+        "pool_stride_3_3",
+        "pool_stride_3_4",
+        "pool_stride_3_5",
+        "pool_stride_3_6",
+        "pool_stride_3_7",
+        "G",
+        "heads",
+        "live",
+    ],
+    do_not_specialize_on_alignment=[
+        "keys_ptr", "vals_ptr", "keep_ptr", "write_pages_ptr", "write_offsets_ptr", "live_rows_ptr"
+    ],
+)
+def gqa_kv_write_kernel(
+    keys_ptr,
+    vals_ptr,
+    keep_ptr,
+    write_pages_ptr,
+    write_offsets_ptr,
+    live_rows_ptr,
+    pool_0: tl.int64,
+    pool_1: tl.int64,
+    pool_2: tl.int64,
+    pool_3: tl.int64,
+    pool_4: tl.int64,
+    pool_5: tl.int64,
+    pool_6: tl.int64,
+    pool_7: tl.int64,
+    keys_stride_0: tl.int64,
+    keys_stride_1: tl.int64,
+    keys_stride_2: tl.int64,
+    vals_stride_0: tl.int64,
+    vals_stride_1: tl.int64,
+    vals_stride_2: tl.int64,
+    keep_stride_0: tl.int64,
+    write_pages_stride_0: tl.int64,
+    write_offsets_stride_0: tl.int64,
+    pool_stride_0_0: tl.int64,
+    pool_stride_0_1: tl.int64,
+    pool_stride_0_2: tl.int64,
+    pool_stride_0_3: tl.int64,
+    pool_stride_0_4: tl.int64,
+    pool_stride_0_5: tl.int64,
+    pool_stride_0_6: tl.int64,
+    pool_stride_0_7: tl.int64,
+    pool_stride_1_0: tl.int64,
+    pool_stride_1_1: tl.int64,
+    pool_stride_1_2: tl.int64,
+    pool_stride_1_3: tl.int64,
+    pool_stride_1_4: tl.int64,
+    pool_stride_1_5: tl.int64,
+    pool_stride_1_6: tl.int64,
+    pool_stride_1_7: tl.int64,
+    pool_stride_2_0: tl.int64,
+    pool_stride_2_1: tl.int64,
+    pool_stride_2_2: tl.int64,
+    pool_stride_2_3: tl.int64,
+    pool_stride_2_4: tl.int64,
+    pool_stride_2_5: tl.int64,
+    pool_stride_2_6: tl.int64,
+    pool_stride_2_7: tl.int64,
+    pool_stride_3_0: tl.int64,
+    pool_stride_3_1: tl.int64,
+    pool_stride_3_2: tl.int64,
+    pool_stride_3_3: tl.int64,
+    pool_stride_3_4: tl.int64,
+    pool_stride_3_5: tl.int64,
+    pool_stride_3_6: tl.int64,
+    pool_stride_3_7: tl.int64,
+    G: tl.int32,
+    heads: tl.int32,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
+    K1: tl.constexpr,
+    L: tl.constexpr,
+    head_dim: tl.constexpr,
+    LANES_d: tl.constexpr,
+    LANES_k_other: tl.constexpr,
+):
+    """Masks the context keys and values of all layers and writes them to their pages."""
+    program = tl.program_id(0)
+    head = (program % heads).to(tl.int64)
+    k = (program // heads % K1).to(tl.int64)
+    r = (program // heads // K1 % G).to(tl.int64)
+    l = (program // heads // K1 // G).to(tl.int64)
+    d = tl.arange(0, LANES_d)
+    d_in = d < head_dim
+    k_other = tl.arange(0, LANES_k_other)
+    k_other_in = k_other < K1
+    if HAS_live_rows:
+        live_rows_value = tl.load(live_rows_ptr)
+        chosen = live_rows_value
+    else:
+        chosen = live
+    # page: write_pages[r, k]
+    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+    # stored: r < (live_rows[0] if given(live_rows) else live) and page >= 0
+    stored = (r < chosen) & (page >= 0)
+    write_pages_value = tl.load(
+        write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
+    )
+    write_offsets_value = tl.load(
+        write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
+    )
+    # offset: write_offsets[r, k]
+    offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+    any_k_other_bit = tl.max(
+        tl.where(
+            k_other_in,
+            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == offset) & ((r < chosen) & (write_pages_value >= 0))).to(
+                tl.int32
+            ),
+            0,
+        ),
+        axis=0,
+    )
+    any_k_other = any_k_other_bit != 0
+    pool_when = stored & (any_k_other == 0)
+    keys_value = tl.load(
+        keys_ptr + l * keys_stride_0 + (r * K1 + k) * keys_stride_1 + head * keys_stride_2 + d,
+        mask=d_in,
+        other=0.0,
+    )
+    keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
+    # factor: bf16(keep[r, k])
+    factor = f32_to_bf16(keep_value.to(tl.float32))
+    pool_chosen_address = pick_8(l, pool_0, pool_1, pool_2, pool_3, pool_4, pool_5, pool_6, pool_7)
+    pool_chosen_stride_0 = pick_8(
+        l,
+        pool_stride_0_0,
+        pool_stride_0_1,
+        pool_stride_0_2,
+        pool_stride_0_3,
+        pool_stride_0_4,
+        pool_stride_0_5,
+        pool_stride_0_6,
+        pool_stride_0_7,
+    )
+    pool_chosen_stride_1 = pick_8(
+        l,
+        pool_stride_1_0,
+        pool_stride_1_1,
+        pool_stride_1_2,
+        pool_stride_1_3,
+        pool_stride_1_4,
+        pool_stride_1_5,
+        pool_stride_1_6,
+        pool_stride_1_7,
+    )
+    pool_chosen_stride_2 = pick_8(
+        l,
+        pool_stride_2_0,
+        pool_stride_2_1,
+        pool_stride_2_2,
+        pool_stride_2_3,
+        pool_stride_2_4,
+        pool_stride_2_5,
+        pool_stride_2_6,
+        pool_stride_2_7,
+    )
+    pool_chosen_stride_3 = pick_8(
+        l,
+        pool_stride_3_0,
+        pool_stride_3_1,
+        pool_stride_3_2,
+        pool_stride_3_3,
+        pool_stride_3_4,
+        pool_stride_3_5,
+        pool_stride_3_6,
+        pool_stride_3_7,
+    )
+    pool_chosen_ptr = pool_chosen_address.to(tl.pointer_type(tl.bfloat16))
+    vals_value = tl.load(
+        vals_ptr + l * vals_stride_0 + (r * K1 + k) * vals_stride_1 + head * vals_stride_2 + d,
+        mask=d_in,
+        other=0.0,
+    )
+    # pool[l][page, 0, head, offset, d]: keys[l, r * K1 + k, head, d] * factor, when stored, collide first k
+    tl.store(
+        pool_chosen_ptr
+        + page * pool_chosen_stride_0
+        + head * pool_chosen_stride_2
+        + offset * pool_chosen_stride_3
+        + d,
+        f32_to_bf16(bf16_to_f32(keys_value) * bf16_to_f32(factor)),
+        mask=d_in & pool_when != 0,
+    )
+    # pool[l][page, 1, head, offset, d]: vals[l, r * K1 + k, head, d] * factor, when stored, collide first k
+    tl.store(
+        pool_chosen_ptr
+        + page * pool_chosen_stride_0
+        + 1 * pool_chosen_stride_1
+        + head * pool_chosen_stride_2
+        + offset * pool_chosen_stride_3
+        + d,
+        f32_to_bf16(bf16_to_f32(vals_value) * bf16_to_f32(factor)),
+        mask=d_in & pool_when != 0,
+    )
+
+
+@triton.jit(
+    do_not_specialize=["embed_rows_stride_0", "noise_stride_0", "noise_stride_1", "G", "H"],
+    do_not_specialize_on_alignment=["embed_rows_ptr", "noise_ptr"],
+)
+def noise_block_kernel(
+    embed_rows_ptr,
+    noise_ptr,
+    embed_rows_stride_0: tl.int64,
+    noise_stride_0: tl.int64,
+    noise_stride_1: tl.int64,
+    G: tl.int32,
+    H: tl.int32,
+    W: tl.constexpr,
+    TILE_h: tl.constexpr,
+):
+    """The draft block's input: each request's own embedding row, then the mask token's."""
+    program = tl.program_id(0)
+    h = program % tl.cdiv(H, TILE_h) * TILE_h + tl.arange(0, TILE_h)
+    h_in = h < H
+    j = (program // tl.cdiv(H, TILE_h) % W).to(tl.int64)
+    r = (program // tl.cdiv(H, TILE_h) // W).to(tl.int64)
+    embed_rows_value = tl.load(
+        embed_rows_ptr + tl.where(j == 0, r, G.to(tl.int64)) * embed_rows_stride_0 + h,
+        mask=h_in,
+        other=0.0,
+    )
+    # noise[r, j, h]: embed_rows[r if j == 0 else G, h]
+    tl.store(noise_ptr + r * noise_stride_0 + j * noise_stride_1 + h, embed_rows_value, mask=h_in)
+
+
+@triton.jit(
+    do_not_specialize=[
+        "embed_table_stride_0", "noise_stride_0", "noise_stride_1", "G", "H", "vocab"
+    ],
+    do_not_specialize_on_alignment=["embed_ids_ptr", "embed_table_ptr", "noise_ptr"],
+)
+def noise_block_from_table_kernel(
+    embed_ids_ptr,
+    embed_table_ptr,
+    noise_ptr,
+    embed_table_stride_0: tl.int64,
+    noise_stride_0: tl.int64,
+    noise_stride_1: tl.int64,
+    G: tl.int32,
+    H: tl.int32,
+    vocab: tl.int32,
+    W: tl.constexpr,
+    TILE_h: tl.constexpr,
+):
+    """The draft block's input, gathered from an embedding table that is not sharded."""
+    program = tl.program_id(0)
+    h = program % tl.cdiv(H, TILE_h) * TILE_h + tl.arange(0, TILE_h)
+    h_in = h < H
+    j = (program // tl.cdiv(H, TILE_h) % W).to(tl.int64)
+    r = (program // tl.cdiv(H, TILE_h) // W).to(tl.int64)
+    # id: embed_ids[r if j == 0 else G]
+    id = tl.load(embed_ids_ptr + tl.where(j == 0, r, G.to(tl.int64)))
+    cond = (0 <= id) & (id < vocab.to(tl.int64))
+    embed_table_value = tl.load(
+        embed_table_ptr + tl.where(cond, id, 0) * embed_table_stride_0 + h,
+        mask=h_in & cond != 0,
+        other=0.0,
+    )
+    # noise[r, j, h]: embed_table[id, h] if 0 <= id < vocab else 0.0
+    tl.store(
+        noise_ptr + r * noise_stride_0 + j * noise_stride_1 + h,
+        tl.where(cond, embed_table_value, f32_to_bf16(tl.full((), 0.0, tl.float32))),
+        mask=h_in,
+    )
+
+
+@triton.jit(
+    do_not_specialize=[
         "block_offsets_stride_0",
         "block_offsets_stride_1",
-        "block_offsets_stride_2",
         "block_offsets_stride_3",
         "block_tables_stride_0",
         "blocks",
@@ -332,7 +1526,6 @@ def refresh_block_tables_kernel(
     block_tables_ptr,
     block_offsets_stride_0: tl.int64,
     block_offsets_stride_1: tl.int64,
-    block_offsets_stride_2: tl.int64,
     block_offsets_stride_3: tl.int64,
     block_tables_stride_0: tl.int64,
     blocks: tl.int32,

@@ -11,7 +11,7 @@ from . import _runtime as rt
 from . import kernels, reference
 from ._launch import define, launch, runs_kernels
 
-NAMESPACE = "kgen_dspark_77a789cc"
+NAMESPACE = "kgen_dspark_5716a97f"
 
 ACCEPT_PREFIX = rt.Signature(
     "accept_prefix",
@@ -49,11 +49,144 @@ BLOCK_FIXUP = rt.Signature(
     tensors={
         "num_ctx": rt.TensorArg("i64[G]", values="0 .. blocks * page_size - W"),
         "block_tables": rt.TensorArg("i32[batch, blocks]", values="0 .."),
+        "block_counts": rt.TensorArg("i64[batch]", values="0 .. blocks", optional=True),
         "block_pages": rt.TensorArg("i64[G, W]", mode="out"),
         "block_in_page": rt.TensorArg("i64[G, W]", mode="out"),
         "page_tables": rt.TensorArg("i32[G, blocks]", mode="out"),
         "kv_lens": rt.TensorArg("i32[G]", mode="out"),
     },
+)
+
+BLOCK_NORM_ROPE_WRITE = rt.Signature(
+    "block_norm_rope_write",
+    sizes={
+        "G": "0 .. 4096",
+        "W": "static 1 .. 16",
+        "R": "static 1 .. 1024",
+        "half": "static 1 .. 128",
+        "P": "2 * half",
+        "D": "R + P",
+        "max_pos": "max_ctx + W .. 2**24",
+        "pages": "1 .. 2**24",
+        "page_size": "1 .. 1024",
+    },
+    scalars={
+        "eps": "f32",
+        "max_ctx": "i64 1 .. 2**21",
+        "live": "i32 0 .. G",
+        "drop_overflow": "static 0 .. 1",
+    },
+    tensors={
+        "block_latents": rt.TensorArg("bf16[G, W, D]"),
+        "norm_weight": rt.TensorArg("bf16[R]"),
+        "freqs": rt.TensorArg("f32[max_pos, half, 2]"),
+        "query_positions": rt.TensorArg("i64[G, W]", values="0 .. max_ctx + W - 1"),
+        "block_pages": rt.TensorArg("i64[G, W]", values="-drop_overflow .. pages - 1"),
+        "block_in_page": rt.TensorArg("i64[G, W]", values="0 .. page_size - 1"),
+        "live_rows": rt.TensorArg("i32[1]", values="0 .. G", optional=True),
+        "pool": rt.TensorArg("bf16[pages, 1, 1, page_size, D]", mode="inout"),
+        "normed": rt.TensorArg("bf16[G, W, D]", mode="inout"),
+    },
+    defaults={"live": "G", "drop_overflow": "0"},
+)
+
+BLOCK_WRITE = rt.Signature(
+    "block_write",
+    sizes={
+        "G": "0 .. 4096",
+        "W": "static 1 .. 16",
+        "D": "static 1 .. 1024",
+        "pages": "1 .. 2**24",
+        "page_size": "1 .. 1024",
+    },
+    scalars={
+        "live": "i32 0 .. G",
+        "drop_overflow": "static 0 .. 1",
+    },
+    tensors={
+        "block_latents": rt.TensorArg("bf16[G, W, D]"),
+        "block_pages": rt.TensorArg("i64[G, W]", values="-drop_overflow .. pages - 1"),
+        "block_in_page": rt.TensorArg("i64[G, W]", values="0 .. page_size - 1"),
+        "live_rows": rt.TensorArg("i32[1]", values="0 .. G", optional=True),
+        "pool": rt.TensorArg("bf16[pages, 1, 1, page_size, D]", mode="inout"),
+    },
+    defaults={"live": "G", "drop_overflow": "0"},
+)
+
+CONTEXT_KV_NORM_ROPE_WRITE = rt.Signature(
+    "context_kv_norm_rope_write",
+    sizes={
+        "G": "0 .. 4096",
+        "K1": "static 1 .. 16",
+        "N": "G * K1",
+        "L": "static 1 .. 8",
+        "R": "static 1 .. 1024",
+        "half": "static 1 .. 128",
+        "P": "2 * half",
+        "D": "R + P",
+        "max_pos": "max_ctx + K1 .. 2**24",
+        "pages": "1 .. 2**24",
+        "page_size": "1 .. 1024",
+    },
+    scalars={
+        "eps": "f32",
+        "max_ctx": "i64 1 .. 2**21",
+        "live": "i32 0 .. G",
+        "drop_overflow": "static 0 .. 1",
+    },
+    tensors={
+        "latents": rt.TensorArg("bf16[N, L, D]"),
+        "norm_weight": rt.TensorArg("bf16[L, R]"),
+        "freqs": rt.TensorArg("f32[max_pos, half, 2]"),
+        "ctx_positions": rt.TensorArg("i64[G, K1]", values="0 .. max_ctx + K1 - 1"),
+        "keep": rt.TensorArg("bool[G, K1]"),
+        "write_pages": rt.TensorArg("i64[G, K1]", values="-drop_overflow .. pages - 1"),
+        "write_offsets": rt.TensorArg("i64[G, K1]", values="0 .. page_size - 1"),
+        "live_rows": rt.TensorArg("i32[1]", values="0 .. G", optional=True),
+        "pool": rt.TensorArg("bf16[pages, 1, 1, page_size, D]", mode="inout", length="L"),
+    },
+    defaults={"live": "G", "drop_overflow": "0"},
+)
+
+CONTEXT_KV_STAGE = rt.Signature(
+    "context_kv_stage",
+    sizes={
+        "N": "0 .. 65536",
+        "L": "static 1 .. 8",
+        "D": "static 1 .. 1024",
+    },
+    scalars={
+    },
+    tensors={
+        "latents": rt.TensorArg("bf16[N, L, D]"),
+        "staged": rt.TensorArg("bf16[L, N, D]", mode="out"),
+    },
+)
+
+CONTEXT_KV_WRITE = rt.Signature(
+    "context_kv_write",
+    sizes={
+        "G": "0 .. 4096",
+        "K1": "static 1 .. 16",
+        "N": "G * K1",
+        "L": "static 1 .. 8",
+        "D": "static 1 .. 1024",
+        "pages": "1 .. 2**24",
+        "page_size": "1 .. 1024",
+    },
+    scalars={
+        "live": "i32 0 .. G",
+        "drop_overflow": "static 0 .. 1",
+    },
+    tensors={
+        "normed": rt.TensorArg("bf16[L, N, D]"),
+        "keep": rt.TensorArg("bool[G, K1]"),
+        "write_pages": rt.TensorArg("i64[G, K1]", values="-drop_overflow .. pages - 1"),
+        "write_offsets": rt.TensorArg("i64[G, K1]", values="0 .. page_size - 1"),
+        "live_rows": rt.TensorArg("i32[1]", values="0 .. G", optional=True),
+        "pool": rt.TensorArg("bf16[pages, 1, 1, page_size, D]", mode="inout", length="L"),
+    },
+    defaults={"live": "G", "drop_overflow": "0"},
 )
 
 CONTEXT_POSITIONS = rt.Signature(
@@ -92,6 +225,8 @@ GEN_BOOKKEEPING = rt.Signature(
         "max_ctx": "i64 1 .. 2**21",
         "mask_token_id": "i64 0 .. 2**31 - 1",
         "page_size": "static 1 .. 1024",
+        "live": "i32 0 .. G",
+        "drop_overflow": "static 0 .. 1",
     },
     tensors={
         "accepted_tokens": rt.TensorArg("i32[batch, K1]"),
@@ -102,16 +237,121 @@ GEN_BOOKKEEPING = rt.Signature(
         "block_counts": rt.TensorArg("i64[batch]", values="0 .. blocks"),
         "block_tables": rt.TensorArg("i32[batch, blocks]", values="0 .."),
         "ctx_len": rt.TensorArg("i64[slots]", mode="inout", values="0 .. max_ctx"),
-        "bonus": rt.TensorArg("i64[G]", mode="out"),
+        "live_rows": rt.TensorArg("i32[1]", values="0 .. G", optional=True),
+        "bonus": rt.TensorArg("i64[G]", mode="inout"),
         "embed_ids": rt.TensorArg("i64[G + 1]", mode="inout"),
-        "query_positions": rt.TensorArg("i64[G, W]", mode="out"),
-        "keep": rt.TensorArg("bool[G, K1]", mode="out"),
-        "write_pages": rt.TensorArg("i64[G, K1]", mode="out"),
-        "write_offsets": rt.TensorArg("i64[G, K1]", mode="out"),
-        "num_ctx": rt.TensorArg("i64[G]", mode="out"),
+        "query_positions": rt.TensorArg("i64[G, W]", mode="inout"),
+        "keep": rt.TensorArg("bool[G, K1]", mode="inout"),
+        "write_pages": rt.TensorArg("i64[G, K1]", mode="inout"),
+        "write_offsets": rt.TensorArg("i64[G, K1]", mode="inout"),
+        "num_ctx": rt.TensorArg("i64[G]", mode="inout"),
         "seq_lens": rt.TensorArg("i32[batch]", mode="inout"),
     },
+    defaults={"live": "G", "drop_overflow": "0"},
     when="G > 0",
+)
+
+GEN_BOOKKEEPING_ARENA = rt.Signature(
+    "gen_bookkeeping_arena",
+    sizes={
+        "max_batch": "0 .. 4096",
+        "batch": "0 .. max_batch",
+        "G": "0 .. batch",
+        "slots": "1 .. 4097",
+        "blocks": "(max_ctx + page_size - 1) // page_size .. 65536",
+        "K1": "static 1 .. 16",
+        "W": "static 1 .. 16",
+    },
+    scalars={
+        "num_contexts": "i32 0 .. batch - G",
+        "max_ctx": "i64 1 .. 2**21",
+        "mask_token_id": "i64 0 .. 2**31 - 1",
+        "page_size": "static 1 .. 1024",
+        "live": "i32 0 .. G",
+        "drop_overflow": "static 0 .. 1",
+    },
+    tensors={
+        "accepted_tokens": rt.TensorArg("i32[batch, K1]"),
+        "num_accepted": rt.TensorArg("i32[batch]", values="0 .. K1"),
+        "batch_to_slot": rt.TensorArg(
+            "i64[max_batch]", values="0 .. slots - 1", distinct="except slots - 1"
+        ),
+        "arena_tables": rt.TensorArg("i32[slots, blocks]", values="0 .."),
+        "ctx_len": rt.TensorArg("i64[slots]", mode="inout", values="0 .. max_ctx"),
+        "live_rows": rt.TensorArg("i32[1]", values="0 .. G", optional=True),
+        "bonus": rt.TensorArg("i64[G]", mode="inout"),
+        "embed_ids": rt.TensorArg("i64[G + 1]", mode="inout"),
+        "query_positions": rt.TensorArg("i64[G, W]", mode="inout"),
+        "keep": rt.TensorArg("bool[G, K1]", mode="inout"),
+        "write_pages": rt.TensorArg("i64[G, K1]", mode="inout"),
+        "write_offsets": rt.TensorArg("i64[G, K1]", mode="inout"),
+        "num_ctx": rt.TensorArg("i64[G]", mode="inout"),
+        "seq_lens": rt.TensorArg("i32[batch]", mode="inout"),
+    },
+    defaults={"live": "G", "drop_overflow": "0"},
+    when="G > 0",
+)
+
+GQA_KV_WRITE = rt.Signature(
+    "gqa_kv_write",
+    sizes={
+        "G": "0 .. 4096",
+        "K1": "static 1 .. 16",
+        "N": "G * K1",
+        "L": "static 1 .. 8",
+        "heads": "1 .. 128",
+        "head_dim": "static 1 .. 256",
+        "pages": "1 .. 2**24",
+        "page_size": "1 .. 1024",
+    },
+    scalars={
+        "live": "i32 0 .. G",
+        "drop_overflow": "static 0 .. 1",
+    },
+    tensors={
+        "keys": rt.TensorArg("bf16[L, N, heads, head_dim]"),
+        "vals": rt.TensorArg("bf16[L, N, heads, head_dim]"),
+        "keep": rt.TensorArg("bool[G, K1]"),
+        "write_pages": rt.TensorArg("i64[G, K1]", values="-drop_overflow .. pages - 1"),
+        "write_offsets": rt.TensorArg("i64[G, K1]", values="0 .. page_size - 1"),
+        "live_rows": rt.TensorArg("i32[1]", values="0 .. G", optional=True),
+        "pool": rt.TensorArg(
+            "bf16[pages, 2, heads, page_size, head_dim]", mode="inout", length="L"
+        ),
+    },
+    defaults={"live": "G", "drop_overflow": "0"},
+)
+
+NOISE_BLOCK = rt.Signature(
+    "noise_block",
+    sizes={
+        "G": "0 .. 4096",
+        "W": "static 1 .. 16",
+        "H": "1 .. 65536",
+    },
+    scalars={
+    },
+    tensors={
+        "embed_rows": rt.TensorArg("bf16[G + 1, H]"),
+        "noise": rt.TensorArg("bf16[G, W, H]", mode="out"),
+    },
+)
+
+NOISE_BLOCK_FROM_TABLE = rt.Signature(
+    "noise_block_from_table",
+    sizes={
+        "G": "0 .. 4096",
+        "W": "static 1 .. 16",
+        "H": "1 .. 65536",
+        "vocab": "1 .. 2**24",
+    },
+    scalars={
+    },
+    tensors={
+        "embed_ids": rt.TensorArg("i64[G + 1]"),
+        "embed_table": rt.TensorArg("bf16[vocab, H]"),
+        "noise": rt.TensorArg("bf16[G, W, H]", mode="out"),
+    },
 )
 
 REFRESH_BLOCK_TABLES = rt.Signature(
@@ -170,6 +410,7 @@ def accept_prefix(
     launch(
         kernels.accept_prefix_kernel,
         programs,
+        target_tokens.device,
         target_tokens,
         draft_tokens,
         accepted_tokens,
@@ -198,10 +439,11 @@ def block_fixup(
     kv_lens: Tensor,
     num_contexts: int,
     page_size: int,
+    block_counts: Tensor | None = None,
 ) -> None:
     """Where the draft block's own latents go, and the page tables and lengths that attention reads."""
     v = BLOCK_FIXUP.bind(
-        (num_ctx, block_tables, block_pages, block_in_page, page_tables, kv_lens),
+        (num_ctx, block_tables, block_counts, block_pages, block_in_page, page_tables, kv_lens),
         (num_contexts, page_size),
     )
     G = v["G"]
@@ -217,6 +459,7 @@ def block_fixup(
             kv_lens=kv_lens,
             num_contexts=num_contexts,
             page_size=page_size,
+            block_counts=block_counts,
             G=G,
             blocks=blocks,
             W=W,
@@ -226,8 +469,10 @@ def block_fixup(
     launch(
         kernels.block_fixup_kernel,
         programs,
+        num_ctx.device,
         num_ctx,
         block_tables,
+        block_counts,
         block_pages,
         block_in_page,
         page_tables,
@@ -239,11 +484,358 @@ def block_fixup(
         G,
         blocks,
         num_contexts,
+        HAS_block_counts=block_counts is not None,
         W=W,
         page_size=page_size,
         LANES_j=rt.lanes(W),
         TILE_c=1024,
         num_warps=4,
+    )
+
+
+def block_norm_rope_write(
+    block_latents: Tensor,
+    norm_weight: Tensor,
+    freqs: Tensor,
+    query_positions: Tensor,
+    block_pages: Tensor,
+    block_in_page: Tensor,
+    pool: Tensor,
+    normed: Tensor,
+    eps: float,
+    max_ctx: int,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """Norms and ropes one layer's latents of the draft block and writes them to their pages."""
+    v = BLOCK_NORM_ROPE_WRITE.bind(
+        (
+            block_latents,
+            norm_weight,
+            freqs,
+            query_positions,
+            block_pages,
+            block_in_page,
+            live_rows,
+            pool,
+            normed,
+        ),
+        (eps, max_ctx, live, drop_overflow),
+    )
+    G = v["G"]
+    W = v["W"]
+    R = v["R"]
+    P = v["P"]
+    live = v["live"]
+    drop_overflow = v["drop_overflow"]
+    if not runs_kernels(block_latents.device):
+        reference.block_norm_rope_write(
+            block_latents=block_latents,
+            norm_weight=norm_weight,
+            freqs=freqs,
+            query_positions=query_positions,
+            block_pages=block_pages,
+            block_in_page=block_in_page,
+            pool=pool,
+            normed=normed,
+            eps=eps,
+            max_ctx=max_ctx,
+            live_rows=live_rows,
+            live=live,
+            drop_overflow=drop_overflow,
+            G=G,
+            W=W,
+            R=R,
+            P=P,
+        )
+        return
+    programs = G * W
+    launch(
+        kernels.block_norm_rope_write_kernel,
+        programs,
+        block_latents.device,
+        block_latents,
+        norm_weight,
+        freqs,
+        query_positions,
+        block_pages,
+        block_in_page,
+        live_rows,
+        pool,
+        normed,
+        block_latents.stride(0),
+        block_latents.stride(1),
+        freqs.stride(0),
+        freqs.stride(1),
+        query_positions.stride(0),
+        block_pages.stride(0),
+        block_in_page.stride(0),
+        pool.stride(0),
+        pool.stride(3),
+        normed.stride(0),
+        normed.stride(1),
+        G,
+        eps,
+        live,
+        HAS_live_rows=live_rows is not None,
+        W=W,
+        R=R,
+        P=P,
+        LANES_i=rt.lanes(R),
+        LANES_p=rt.lanes(P),
+        num_warps=1,
+    )
+
+
+def block_write(
+    block_latents: Tensor,
+    block_pages: Tensor,
+    block_in_page: Tensor,
+    pool: Tensor,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """Writes one layer's latents of the draft block to their pages."""
+    v = BLOCK_WRITE.bind(
+        (block_latents, block_pages, block_in_page, live_rows, pool), (live, drop_overflow)
+    )
+    G = v["G"]
+    W = v["W"]
+    D = v["D"]
+    live = v["live"]
+    drop_overflow = v["drop_overflow"]
+    if not runs_kernels(block_latents.device):
+        reference.block_write(
+            block_latents=block_latents,
+            block_pages=block_pages,
+            block_in_page=block_in_page,
+            pool=pool,
+            live_rows=live_rows,
+            live=live,
+            drop_overflow=drop_overflow,
+            G=G,
+            W=W,
+            D=D,
+        )
+        return
+    programs = G * W
+    launch(
+        kernels.block_write_kernel,
+        programs,
+        block_latents.device,
+        block_latents,
+        block_pages,
+        block_in_page,
+        live_rows,
+        pool,
+        block_latents.stride(0),
+        block_latents.stride(1),
+        block_pages.stride(0),
+        block_in_page.stride(0),
+        pool.stride(0),
+        pool.stride(3),
+        G,
+        live,
+        HAS_live_rows=live_rows is not None,
+        W=W,
+        D=D,
+        LANES_d=rt.lanes(D),
+        num_warps=1,
+    )
+
+
+def context_kv_norm_rope_write(
+    latents: Tensor,
+    norm_weight: Tensor,
+    freqs: Tensor,
+    ctx_positions: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    pool: list[Tensor],
+    eps: float,
+    max_ctx: int,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """Norms, ropes and masks the context latents of all layers and writes them to their pages."""
+    v = CONTEXT_KV_NORM_ROPE_WRITE.bind(
+        (
+            latents,
+            norm_weight,
+            freqs,
+            ctx_positions,
+            keep,
+            write_pages,
+            write_offsets,
+            live_rows,
+            pool,
+        ),
+        (eps, max_ctx, live, drop_overflow),
+    )
+    G = v["G"]
+    K1 = v["K1"]
+    L = v["L"]
+    R = v["R"]
+    P = v["P"]
+    live = v["live"]
+    drop_overflow = v["drop_overflow"]
+    if not runs_kernels(latents.device):
+        reference.context_kv_norm_rope_write(
+            latents=latents,
+            norm_weight=norm_weight,
+            freqs=freqs,
+            ctx_positions=ctx_positions,
+            keep=keep,
+            write_pages=write_pages,
+            write_offsets=write_offsets,
+            pool=pool,
+            eps=eps,
+            max_ctx=max_ctx,
+            live_rows=live_rows,
+            live=live,
+            drop_overflow=drop_overflow,
+            G=G,
+            K1=K1,
+            L=L,
+            R=R,
+            P=P,
+        )
+        return
+    programs = L * G * K1
+    launch(
+        kernels.context_kv_norm_rope_write_kernel,
+        programs,
+        latents.device,
+        latents,
+        norm_weight,
+        freqs,
+        ctx_positions,
+        keep,
+        write_pages,
+        write_offsets,
+        live_rows,
+        *rt.addresses(pool, 8),
+        latents.stride(0),
+        latents.stride(1),
+        norm_weight.stride(0),
+        freqs.stride(0),
+        freqs.stride(1),
+        ctx_positions.stride(0),
+        keep.stride(0),
+        write_pages.stride(0),
+        write_offsets.stride(0),
+        *rt.strides(pool, 0, 8),
+        *rt.strides(pool, 3, 8),
+        G,
+        eps,
+        live,
+        HAS_live_rows=live_rows is not None,
+        K1=K1,
+        L=L,
+        R=R,
+        P=P,
+        LANES_i=rt.lanes(R),
+        LANES_k_other=rt.lanes(K1),
+        LANES_p=rt.lanes(P),
+        num_warps=1,
+    )
+
+
+def context_kv_stage(latents: Tensor, staged: Tensor) -> None:
+    """Each layer's context latents, made contiguous."""
+    v = CONTEXT_KV_STAGE.bind((latents, staged), ())
+    N = v["N"]
+    L = v["L"]
+    D = v["D"]
+    if not runs_kernels(latents.device):
+        reference.context_kv_stage(latents=latents, staged=staged, N=N, L=L, D=D)
+        return
+    programs = L * N
+    launch(
+        kernels.context_kv_stage_kernel,
+        programs,
+        latents.device,
+        latents,
+        staged,
+        latents.stride(0),
+        latents.stride(1),
+        staged.stride(0),
+        staged.stride(1),
+        N,
+        L=L,
+        D=D,
+        LANES_d=rt.lanes(D),
+        num_warps=1,
+    )
+
+
+def context_kv_write(
+    normed: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    pool: list[Tensor],
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """Masks the context latents of all layers and writes them to their pages."""
+    v = CONTEXT_KV_WRITE.bind(
+        (normed, keep, write_pages, write_offsets, live_rows, pool), (live, drop_overflow)
+    )
+    G = v["G"]
+    K1 = v["K1"]
+    L = v["L"]
+    D = v["D"]
+    live = v["live"]
+    drop_overflow = v["drop_overflow"]
+    if not runs_kernels(normed.device):
+        reference.context_kv_write(
+            normed=normed,
+            keep=keep,
+            write_pages=write_pages,
+            write_offsets=write_offsets,
+            pool=pool,
+            live_rows=live_rows,
+            live=live,
+            drop_overflow=drop_overflow,
+            G=G,
+            K1=K1,
+            L=L,
+            D=D,
+        )
+        return
+    programs = L * G * K1
+    launch(
+        kernels.context_kv_write_kernel,
+        programs,
+        normed.device,
+        normed,
+        keep,
+        write_pages,
+        write_offsets,
+        live_rows,
+        *rt.addresses(pool, 8),
+        normed.stride(0),
+        normed.stride(1),
+        keep.stride(0),
+        write_pages.stride(0),
+        write_offsets.stride(0),
+        *rt.strides(pool, 0, 8),
+        *rt.strides(pool, 3, 8),
+        G,
+        live,
+        HAS_live_rows=live_rows is not None,
+        K1=K1,
+        L=L,
+        D=D,
+        LANES_d=rt.lanes(D),
+        LANES_k_other=rt.lanes(K1),
+        num_warps=1,
     )
 
 
@@ -268,6 +860,7 @@ def context_positions(
     launch(
         kernels.context_positions_kernel,
         programs,
+        ctx_len.device,
         ctx_len,
         batch_to_slot,
         ctx_positions,
@@ -299,6 +892,9 @@ def gen_bookkeeping(
     max_ctx: int,
     mask_token_id: int,
     page_size: int,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
 ) -> None:
     """One decode step's bookkeeping for the generation requests, before the embedding."""
     v = GEN_BOOKKEEPING.bind(
@@ -309,6 +905,7 @@ def gen_bookkeeping(
             block_counts,
             block_tables,
             ctx_len,
+            live_rows,
             bonus,
             embed_ids,
             query_positions,
@@ -318,13 +915,15 @@ def gen_bookkeeping(
             num_ctx,
             seq_lens,
         ),
-        (num_contexts, max_ctx, mask_token_id, page_size),
+        (num_contexts, max_ctx, mask_token_id, page_size, live, drop_overflow),
     )
     if not GEN_BOOKKEEPING.runs(v):
         return
     G = v["G"]
     K1 = v["K1"]
     W = v["W"]
+    live = v["live"]
+    drop_overflow = v["drop_overflow"]
     if not runs_kernels(accepted_tokens.device):
         reference.gen_bookkeeping(
             accepted_tokens=accepted_tokens,
@@ -345,6 +944,9 @@ def gen_bookkeeping(
             max_ctx=max_ctx,
             mask_token_id=mask_token_id,
             page_size=page_size,
+            live_rows=live_rows,
+            live=live,
+            drop_overflow=drop_overflow,
             G=G,
             K1=K1,
             W=W,
@@ -354,12 +956,14 @@ def gen_bookkeeping(
     launch(
         kernels.gen_bookkeeping_kernel,
         programs,
+        accepted_tokens.device,
         accepted_tokens,
         num_accepted,
         batch_to_slot,
         block_counts,
         block_tables,
         ctx_len,
+        live_rows,
         bonus,
         embed_ids,
         query_positions,
@@ -378,12 +982,269 @@ def gen_bookkeeping(
         num_contexts,
         max_ctx,
         mask_token_id,
+        live,
+        HAS_live_rows=live_rows is not None,
         K1=K1,
         W=W,
         page_size=page_size,
+        drop_overflow=drop_overflow,
         LANES_j=rt.lanes(W),
         LANES_k=rt.lanes(K1),
         num_warps=1,
+    )
+
+
+def gen_bookkeeping_arena(
+    accepted_tokens: Tensor,
+    num_accepted: Tensor,
+    batch_to_slot: Tensor,
+    arena_tables: Tensor,
+    ctx_len: Tensor,
+    bonus: Tensor,
+    embed_ids: Tensor,
+    query_positions: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    num_ctx: Tensor,
+    seq_lens: Tensor,
+    num_contexts: int,
+    max_ctx: int,
+    mask_token_id: int,
+    page_size: int,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """One decode step's bookkeeping for a drafter with a private arena, pages keyed by slot."""
+    v = GEN_BOOKKEEPING_ARENA.bind(
+        (
+            accepted_tokens,
+            num_accepted,
+            batch_to_slot,
+            arena_tables,
+            ctx_len,
+            live_rows,
+            bonus,
+            embed_ids,
+            query_positions,
+            keep,
+            write_pages,
+            write_offsets,
+            num_ctx,
+            seq_lens,
+        ),
+        (num_contexts, max_ctx, mask_token_id, page_size, live, drop_overflow),
+    )
+    if not GEN_BOOKKEEPING_ARENA.runs(v):
+        return
+    G = v["G"]
+    K1 = v["K1"]
+    W = v["W"]
+    live = v["live"]
+    drop_overflow = v["drop_overflow"]
+    if not runs_kernels(accepted_tokens.device):
+        reference.gen_bookkeeping_arena(
+            accepted_tokens=accepted_tokens,
+            num_accepted=num_accepted,
+            batch_to_slot=batch_to_slot,
+            arena_tables=arena_tables,
+            ctx_len=ctx_len,
+            bonus=bonus,
+            embed_ids=embed_ids,
+            query_positions=query_positions,
+            keep=keep,
+            write_pages=write_pages,
+            write_offsets=write_offsets,
+            num_ctx=num_ctx,
+            seq_lens=seq_lens,
+            num_contexts=num_contexts,
+            max_ctx=max_ctx,
+            mask_token_id=mask_token_id,
+            page_size=page_size,
+            live_rows=live_rows,
+            live=live,
+            drop_overflow=drop_overflow,
+            G=G,
+            K1=K1,
+            W=W,
+        )
+        return
+    programs = G
+    launch(
+        kernels.gen_bookkeeping_arena_kernel,
+        programs,
+        accepted_tokens.device,
+        accepted_tokens,
+        num_accepted,
+        batch_to_slot,
+        arena_tables,
+        ctx_len,
+        live_rows,
+        bonus,
+        embed_ids,
+        query_positions,
+        keep,
+        write_pages,
+        write_offsets,
+        num_ctx,
+        seq_lens,
+        accepted_tokens.stride(0),
+        arena_tables.stride(0),
+        query_positions.stride(0),
+        keep.stride(0),
+        write_pages.stride(0),
+        write_offsets.stride(0),
+        G,
+        num_contexts,
+        max_ctx,
+        mask_token_id,
+        live,
+        HAS_live_rows=live_rows is not None,
+        K1=K1,
+        W=W,
+        page_size=page_size,
+        drop_overflow=drop_overflow,
+        LANES_j=rt.lanes(W),
+        LANES_k=rt.lanes(K1),
+        num_warps=1,
+    )
+
+
+def gqa_kv_write(
+    keys: Tensor,
+    vals: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    pool: list[Tensor],
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """Masks the context keys and values of all layers and writes them to their pages."""
+    v = GQA_KV_WRITE.bind(
+        (keys, vals, keep, write_pages, write_offsets, live_rows, pool), (live, drop_overflow)
+    )
+    G = v["G"]
+    K1 = v["K1"]
+    L = v["L"]
+    heads = v["heads"]
+    head_dim = v["head_dim"]
+    live = v["live"]
+    drop_overflow = v["drop_overflow"]
+    if not runs_kernels(keys.device):
+        reference.gqa_kv_write(
+            keys=keys,
+            vals=vals,
+            keep=keep,
+            write_pages=write_pages,
+            write_offsets=write_offsets,
+            pool=pool,
+            live_rows=live_rows,
+            live=live,
+            drop_overflow=drop_overflow,
+            G=G,
+            K1=K1,
+            L=L,
+            heads=heads,
+            head_dim=head_dim,
+        )
+        return
+    programs = L * G * K1 * heads
+    launch(
+        kernels.gqa_kv_write_kernel,
+        programs,
+        keys.device,
+        keys,
+        vals,
+        keep,
+        write_pages,
+        write_offsets,
+        live_rows,
+        *rt.addresses(pool, 8),
+        keys.stride(0),
+        keys.stride(1),
+        keys.stride(2),
+        vals.stride(0),
+        vals.stride(1),
+        vals.stride(2),
+        keep.stride(0),
+        write_pages.stride(0),
+        write_offsets.stride(0),
+        *rt.strides(pool, 0, 8),
+        *rt.strides(pool, 1, 8),
+        *rt.strides(pool, 2, 8),
+        *rt.strides(pool, 3, 8),
+        G,
+        heads,
+        live,
+        HAS_live_rows=live_rows is not None,
+        K1=K1,
+        L=L,
+        head_dim=head_dim,
+        LANES_d=rt.lanes(head_dim),
+        LANES_k_other=rt.lanes(K1),
+        num_warps=1,
+    )
+
+
+def noise_block(embed_rows: Tensor, noise: Tensor) -> None:
+    """The draft block's input: each request's own embedding row, then the mask token's."""
+    v = NOISE_BLOCK.bind((embed_rows, noise), ())
+    G = v["G"]
+    W = v["W"]
+    H = v["H"]
+    if not runs_kernels(embed_rows.device):
+        reference.noise_block(embed_rows=embed_rows, noise=noise, G=G, W=W, H=H)
+        return
+    programs = G * W * rt.cdiv(H, 1024)
+    launch(
+        kernels.noise_block_kernel,
+        programs,
+        embed_rows.device,
+        embed_rows,
+        noise,
+        embed_rows.stride(0),
+        noise.stride(0),
+        noise.stride(1),
+        G,
+        H,
+        W=W,
+        TILE_h=1024,
+        num_warps=4,
+    )
+
+
+def noise_block_from_table(embed_ids: Tensor, embed_table: Tensor, noise: Tensor) -> None:
+    """The draft block's input, gathered from an embedding table that is not sharded."""
+    v = NOISE_BLOCK_FROM_TABLE.bind((embed_ids, embed_table, noise), ())
+    G = v["G"]
+    W = v["W"]
+    H = v["H"]
+    vocab = v["vocab"]
+    if not runs_kernels(embed_ids.device):
+        reference.noise_block_from_table(
+            embed_ids=embed_ids, embed_table=embed_table, noise=noise, G=G, W=W, H=H, vocab=vocab
+        )
+        return
+    programs = G * W * rt.cdiv(H, 1024)
+    launch(
+        kernels.noise_block_from_table_kernel,
+        programs,
+        embed_ids.device,
+        embed_ids,
+        embed_table,
+        noise,
+        embed_table.stride(0),
+        noise.stride(0),
+        noise.stride(1),
+        G,
+        H,
+        vocab,
+        W=W,
+        TILE_h=1024,
+        num_warps=4,
     )
 
 
@@ -415,12 +1276,12 @@ def refresh_block_tables(
     launch(
         kernels.refresh_block_tables_kernel,
         programs,
+        block_offsets.device,
         block_offsets,
         block_counts,
         block_tables,
         block_offsets.stride(0),
         block_offsets.stride(1),
-        block_offsets.stride(2),
         block_offsets.stride(3),
         block_tables.stride(0),
         blocks,
@@ -455,9 +1316,83 @@ BLOCK_FIXUP_OP = define(
     "Tensor(c!) page_tables, "
     "Tensor(d!) kv_lens, "
     "int num_contexts, "
-    "int page_size"
+    "int page_size, "
+    "Tensor? block_counts=None"
     ") -> ()",
     block_fixup,
+)
+BLOCK_NORM_ROPE_WRITE_OP = define(
+    NAMESPACE,
+    "block_norm_rope_write("
+    "Tensor block_latents, "
+    "Tensor norm_weight, "
+    "Tensor freqs, "
+    "Tensor query_positions, "
+    "Tensor block_pages, "
+    "Tensor block_in_page, "
+    "Tensor(a!) pool, "
+    "Tensor(b!) normed, "
+    "float eps, "
+    "int max_ctx, "
+    "Tensor? live_rows=None, "
+    "int? live=None, "
+    "int? drop_overflow=None"
+    ") -> ()",
+    block_norm_rope_write,
+)
+BLOCK_WRITE_OP = define(
+    NAMESPACE,
+    "block_write("
+    "Tensor block_latents, "
+    "Tensor block_pages, "
+    "Tensor block_in_page, "
+    "Tensor(a!) pool, "
+    "Tensor? live_rows=None, "
+    "int? live=None, "
+    "int? drop_overflow=None"
+    ") -> ()",
+    block_write,
+)
+CONTEXT_KV_NORM_ROPE_WRITE_OP = define(
+    NAMESPACE,
+    "context_kv_norm_rope_write("
+    "Tensor latents, "
+    "Tensor norm_weight, "
+    "Tensor freqs, "
+    "Tensor ctx_positions, "
+    "Tensor keep, "
+    "Tensor write_pages, "
+    "Tensor write_offsets, "
+    "Tensor(a!)[] pool, "
+    "float eps, "
+    "int max_ctx, "
+    "Tensor? live_rows=None, "
+    "int? live=None, "
+    "int? drop_overflow=None"
+    ") -> ()",
+    context_kv_norm_rope_write,
+)
+CONTEXT_KV_STAGE_OP = define(
+    NAMESPACE,
+    "context_kv_stage("
+    "Tensor latents, "
+    "Tensor(a!) staged"
+    ") -> ()",
+    context_kv_stage,
+)
+CONTEXT_KV_WRITE_OP = define(
+    NAMESPACE,
+    "context_kv_write("
+    "Tensor normed, "
+    "Tensor keep, "
+    "Tensor write_pages, "
+    "Tensor write_offsets, "
+    "Tensor(a!)[] pool, "
+    "Tensor? live_rows=None, "
+    "int? live=None, "
+    "int? drop_overflow=None"
+    ") -> ()",
+    context_kv_write,
 )
 CONTEXT_POSITIONS_OP = define(
     NAMESPACE,
@@ -489,9 +1424,70 @@ GEN_BOOKKEEPING_OP = define(
     "int num_contexts, "
     "int max_ctx, "
     "int mask_token_id, "
-    "int page_size"
+    "int page_size, "
+    "Tensor? live_rows=None, "
+    "int? live=None, "
+    "int? drop_overflow=None"
     ") -> ()",
     gen_bookkeeping,
+)
+GEN_BOOKKEEPING_ARENA_OP = define(
+    NAMESPACE,
+    "gen_bookkeeping_arena("
+    "Tensor accepted_tokens, "
+    "Tensor num_accepted, "
+    "Tensor batch_to_slot, "
+    "Tensor arena_tables, "
+    "Tensor(a!) ctx_len, "
+    "Tensor(b!) bonus, "
+    "Tensor(c!) embed_ids, "
+    "Tensor(d!) query_positions, "
+    "Tensor(e!) keep, "
+    "Tensor(f!) write_pages, "
+    "Tensor(g!) write_offsets, "
+    "Tensor(h!) num_ctx, "
+    "Tensor(i!) seq_lens, "
+    "int num_contexts, "
+    "int max_ctx, "
+    "int mask_token_id, "
+    "int page_size, "
+    "Tensor? live_rows=None, "
+    "int? live=None, "
+    "int? drop_overflow=None"
+    ") -> ()",
+    gen_bookkeeping_arena,
+)
+GQA_KV_WRITE_OP = define(
+    NAMESPACE,
+    "gqa_kv_write("
+    "Tensor keys, "
+    "Tensor vals, "
+    "Tensor keep, "
+    "Tensor write_pages, "
+    "Tensor write_offsets, "
+    "Tensor(a!)[] pool, "
+    "Tensor? live_rows=None, "
+    "int? live=None, "
+    "int? drop_overflow=None"
+    ") -> ()",
+    gqa_kv_write,
+)
+NOISE_BLOCK_OP = define(
+    NAMESPACE,
+    "noise_block("
+    "Tensor embed_rows, "
+    "Tensor(a!) noise"
+    ") -> ()",
+    noise_block,
+)
+NOISE_BLOCK_FROM_TABLE_OP = define(
+    NAMESPACE,
+    "noise_block_from_table("
+    "Tensor embed_ids, "
+    "Tensor embed_table, "
+    "Tensor(a!) noise"
+    ") -> ()",
+    noise_block_from_table,
 )
 REFRESH_BLOCK_TABLES_OP = define(
     NAMESPACE,

@@ -7,7 +7,7 @@ capture in a CUDA graph: gathers and stores check their bounds.
 import torch
 from torch import Tensor
 
-from ._reference import _along, _first, _full, _load, _store
+from ._reference import _along, _first, _full, _load, _store, _tree_sum
 
 
 def accept_prefix(
@@ -54,6 +54,7 @@ def block_fixup(
     *,
     num_ctx: Tensor,
     block_tables: Tensor,
+    block_counts: Tensor | None,
     block_pages: Tensor,
     block_in_page: Tensor,
     page_tables: Tensor,
@@ -67,13 +68,19 @@ def block_fixup(
     """Where the draft block's own latents go, and the page tables and lengths that attention reads."""
     device = num_ctx.device
     num_contexts_ = torch.full((1, 1, 1), num_contexts, dtype=torch.int32, device=device)
+    blocks_ = torch.full((1, 1, 1), blocks, dtype=torch.int64, device=device)
     r = torch.arange(G, device=device).view(-1, 1, 1)
     j = torch.arange(W, device=device).view(1, -1, 1)
     c = torch.arange(blocks, device=device).view(1, 1, -1)
-    row = num_contexts_.to(torch.int64) + r
     position = _load(num_ctx, r) + j
-    # block_pages[r, j]: block_tables[row, position // page_size]
-    block_pages_new = _load(block_tables, row, position // page_size).to(torch.int64)
+    row = num_contexts_.to(torch.int64) + r
+    cond = position < (
+        _load(block_counts, row) * page_size if block_counts is not None else blocks_ * page_size
+    )
+    position_2 = _load(num_ctx, r, where=cond) + j
+    page_2 = _load(block_tables, row, position_2 // page_size, where=cond).to(torch.int64)
+    # block_pages[r, j]: page if position < cap else -1
+    block_pages_new = torch.where(cond, page_2, _full(-1, torch.int64, device))
     # block_in_page[r, j]: position % page_size
     block_in_page_new = position % page_size
     # page_tables[r, c]: block_tables[row, c]
@@ -85,6 +92,313 @@ def block_fixup(
     _store(block_in_page, (r, j), block_in_page_new)
     _store(page_tables, (r, c), page_tables_new)
     _store(kv_lens, (r,), kv_lens_new)
+
+
+def block_norm_rope_write(
+    *,
+    block_latents: Tensor,
+    norm_weight: Tensor,
+    freqs: Tensor,
+    query_positions: Tensor,
+    block_pages: Tensor,
+    block_in_page: Tensor,
+    live_rows: Tensor | None,
+    pool: Tensor,
+    normed: Tensor,
+    eps: float,
+    max_ctx: int,
+    live: int,
+    drop_overflow: int,
+    G: int,
+    W: int,
+    R: int,
+    P: int,
+) -> None:
+    """Norms and ropes one layer's latents of the draft block and writes them to their pages."""
+    device = block_latents.device
+    eps_ = torch.full((1, 1, 1, 1), eps, dtype=torch.float32, device=device)
+    live_ = torch.full((1, 1, 1, 1), live, dtype=torch.int32, device=device)
+    r = torch.arange(G, device=device).view(-1, 1, 1, 1)
+    j = torch.arange(W, device=device).view(1, -1, 1, 1)
+    i = torch.arange(R, device=device).view(1, 1, -1, 1)
+    p = torch.arange(P, device=device).view(1, 1, 1, -1)
+    normed_when = r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)
+    x_2 = _load(block_latents, r, j, i, where=normed_when).to(torch.float32)
+    scale_2 = (_tree_sum(_along(x_2 * x_2, 2, R), dim=2) / R + eps_).rsqrt()
+    rows_2 = (x_2 * scale_2 * _load(norm_weight, i, where=normed_when).to(torch.float32)).to(
+        torch.bfloat16
+    )
+    # normed[r, j, i]: rows, when alive
+    normed_new = rows_2
+    cond = p % 2 == 0
+    re_2 = _load(block_latents, r, j, R + p // 2 * 2, where=normed_when & cond).to(torch.float32)
+    cos_2 = _load(
+        freqs,
+        _load(query_positions, r, j, where=normed_when & cond),
+        p // 2,
+        0,
+        where=normed_when & cond,
+    )
+    im_2 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=normed_when & cond).to(
+        torch.float32
+    )
+    sin_2 = _load(
+        freqs,
+        _load(query_positions, r, j, where=normed_when & cond),
+        p // 2,
+        1,
+        where=normed_when & cond,
+    )
+    re_3 = _load(block_latents, r, j, R + p // 2 * 2, where=normed_when & ~cond).to(torch.float32)
+    sin_3 = _load(
+        freqs,
+        _load(query_positions, r, j, where=normed_when & ~cond),
+        p // 2,
+        1,
+        where=normed_when & ~cond,
+    )
+    im_3 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=normed_when & ~cond).to(
+        torch.float32
+    )
+    cos_3 = _load(
+        freqs,
+        _load(query_positions, r, j, where=normed_when & ~cond),
+        p // 2,
+        0,
+        where=normed_when & ~cond,
+    )
+    roped_2 = torch.where(cond, re_2 * cos_2 - im_2 * sin_2, re_3 * sin_3 + im_3 * cos_3).to(
+        torch.bfloat16
+    )
+    # normed[r, j, R + p]: roped, when alive
+    normed_new_2 = roped_2
+    normed_at = R + p
+    page = _load(block_pages, r, j)
+    pool_when = (r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (
+        page >= 0
+    )
+    x_3 = _load(block_latents, r, j, i, where=pool_when).to(torch.float32)
+    scale_3 = (_tree_sum(_along(x_3 * x_3, 2, R), dim=2) / R + eps_).rsqrt()
+    rows_3 = (x_3 * scale_3 * _load(norm_weight, i, where=pool_when).to(torch.float32)).to(
+        torch.bfloat16
+    )
+    # pool[page, 0, 0, offset, i]: rows, when alive and page >= 0
+    pool_new = rows_3
+    page_2 = _load(block_pages, r, j, where=pool_when)
+    offset_2 = _load(block_in_page, r, j, where=pool_when)
+    re_4 = _load(block_latents, r, j, R + p // 2 * 2, where=pool_when & cond).to(torch.float32)
+    cos_4 = _load(
+        freqs,
+        _load(query_positions, r, j, where=pool_when & cond),
+        p // 2,
+        0,
+        where=pool_when & cond,
+    )
+    im_4 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=pool_when & cond).to(torch.float32)
+    sin_4 = _load(
+        freqs,
+        _load(query_positions, r, j, where=pool_when & cond),
+        p // 2,
+        1,
+        where=pool_when & cond,
+    )
+    re_5 = _load(block_latents, r, j, R + p // 2 * 2, where=pool_when & ~cond).to(torch.float32)
+    sin_5 = _load(
+        freqs,
+        _load(query_positions, r, j, where=pool_when & ~cond),
+        p // 2,
+        1,
+        where=pool_when & ~cond,
+    )
+    im_5 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=pool_when & ~cond).to(torch.float32)
+    cos_5 = _load(
+        freqs,
+        _load(query_positions, r, j, where=pool_when & ~cond),
+        p // 2,
+        0,
+        where=pool_when & ~cond,
+    )
+    roped_3 = torch.where(cond, re_4 * cos_4 - im_4 * sin_4, re_5 * sin_5 + im_5 * cos_5).to(
+        torch.bfloat16
+    )
+    # pool[page, 0, 0, offset, R + p]: roped, when alive and page >= 0
+    pool_new_2 = roped_3
+    pool_at = R + p
+    # Every load came before; now the stores.
+    _store(normed, (r, j, i), normed_new, where=normed_when)
+    _store(normed, (r, j, normed_at), normed_new_2, where=normed_when)
+    _store(pool, (page_2, 0, 0, offset_2, i), pool_new, where=pool_when)
+    _store(pool, (page_2, 0, 0, offset_2, pool_at), pool_new_2, where=pool_when)
+
+
+def block_write(
+    *,
+    block_latents: Tensor,
+    block_pages: Tensor,
+    block_in_page: Tensor,
+    live_rows: Tensor | None,
+    pool: Tensor,
+    live: int,
+    drop_overflow: int,
+    G: int,
+    W: int,
+    D: int,
+) -> None:
+    """Writes one layer's latents of the draft block to their pages."""
+    device = block_latents.device
+    live_ = torch.full((1, 1, 1), live, dtype=torch.int32, device=device)
+    r = torch.arange(G, device=device).view(-1, 1, 1)
+    j = torch.arange(W, device=device).view(1, -1, 1)
+    d = torch.arange(D, device=device).view(1, 1, -1)
+    page = _load(block_pages, r, j)
+    pool_when = (r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (
+        page >= 0
+    )
+    # pool[page, 0, 0, block_in_page[r, j], d]: block_latents[r, j, d], when alive and page >= 0
+    pool_new = _load(block_latents, r, j, d, where=pool_when)
+    page_2 = _load(block_pages, r, j, where=pool_when)
+    pool_at = _load(block_in_page, r, j, where=pool_when)
+    # Every load came before; now the stores.
+    _store(pool, (page_2, 0, 0, pool_at, d), pool_new, where=pool_when)
+
+
+def context_kv_norm_rope_write(
+    *,
+    latents: Tensor,
+    norm_weight: Tensor,
+    freqs: Tensor,
+    ctx_positions: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    live_rows: Tensor | None,
+    pool: list[Tensor],
+    eps: float,
+    max_ctx: int,
+    live: int,
+    drop_overflow: int,
+    G: int,
+    K1: int,
+    L: int,
+    R: int,
+    P: int,
+) -> None:
+    """Norms, ropes and masks the context latents of all layers and writes them to their pages."""
+    device = latents.device
+    eps_ = torch.full((1, 1, 1, 1, 1, 1), eps, dtype=torch.float32, device=device)
+    live_ = torch.full((1, 1, 1, 1, 1, 1), live, dtype=torch.int32, device=device)
+    l = torch.arange(L, device=device).view(-1, 1, 1, 1, 1, 1)
+    r = torch.arange(G, device=device).view(1, -1, 1, 1, 1, 1)
+    k = torch.arange(K1, device=device).view(1, 1, -1, 1, 1, 1)
+    i = torch.arange(R, device=device).view(1, 1, 1, -1, 1, 1)
+    p = torch.arange(P, device=device).view(1, 1, 1, 1, -1, 1)
+    k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, 1, -1)
+    page = _load(write_pages, r, k)
+    offset = _load(write_offsets, r, k)
+    pool_when = (r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (page >= 0) & ~_along((k_other < k) & (_load(write_pages, r, k_other) == page) & (_load(write_offsets, r, k_other) == offset) & ((r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (_load(write_pages, r, k_other) >= 0)), 5, K1).any(
+        dim=5, keepdim=True
+    )
+    t = r * K1 + k
+    x_2 = _load(latents, t, l, i, where=pool_when).to(torch.float32)
+    scale_2 = (_tree_sum(_along(x_2 * x_2, 3, R), dim=3) / R + eps_).rsqrt()
+    normed_2 = (x_2 * scale_2 * _load(norm_weight, l, i, where=pool_when).to(torch.float32)).to(
+        torch.bfloat16
+    )
+    factor_2 = _load(keep, r, k, where=pool_when).to(torch.bfloat16)
+    # pool[l][page, 0, 0, offset, i]: normed * factor, when stored, collide first k
+    pool_new = normed_2 * factor_2
+    page_2 = _load(write_pages, r, k, where=pool_when)
+    offset_2 = _load(write_offsets, r, k, where=pool_when)
+    cond = p % 2 == 0
+    re_2 = _load(latents, t, l, R + p // 2 * 2, where=pool_when & cond).to(torch.float32)
+    cos_2 = _load(
+        freqs, _load(ctx_positions, r, k, where=pool_when & cond), p // 2, 0, where=pool_when & cond
+    )
+    im_2 = _load(latents, t, l, R + p // 2 * 2 + 1, where=pool_when & cond).to(torch.float32)
+    sin_2 = _load(
+        freqs, _load(ctx_positions, r, k, where=pool_when & cond), p // 2, 1, where=pool_when & cond
+    )
+    re_3 = _load(latents, t, l, R + p // 2 * 2, where=pool_when & ~cond).to(torch.float32)
+    sin_3 = _load(
+        freqs,
+        _load(ctx_positions, r, k, where=pool_when & ~cond),
+        p // 2,
+        1,
+        where=pool_when & ~cond,
+    )
+    im_3 = _load(latents, t, l, R + p // 2 * 2 + 1, where=pool_when & ~cond).to(torch.float32)
+    cos_3 = _load(
+        freqs,
+        _load(ctx_positions, r, k, where=pool_when & ~cond),
+        p // 2,
+        0,
+        where=pool_when & ~cond,
+    )
+    roped_2 = torch.where(cond, re_2 * cos_2 - im_2 * sin_2, re_3 * sin_3 + im_3 * cos_3).to(
+        torch.bfloat16
+    )
+    # pool[l][page, 0, 0, offset, R + p]: roped * factor, when stored, collide first k
+    pool_new_2 = roped_2 * factor_2
+    pool_at = R + p
+    # Every load came before; now the stores.
+    _store(pool, (l, page_2, 0, 0, offset_2, i), pool_new, where=pool_when)
+    _store(pool, (l, page_2, 0, 0, offset_2, pool_at), pool_new_2, where=pool_when)
+
+
+def context_kv_stage(
+    *,
+    latents: Tensor,
+    staged: Tensor,
+    N: int,
+    L: int,
+    D: int,
+) -> None:
+    """Each layer's context latents, made contiguous."""
+    device = latents.device
+    l = torch.arange(L, device=device).view(-1, 1, 1)
+    t = torch.arange(N, device=device).view(1, -1, 1)
+    d = torch.arange(D, device=device).view(1, 1, -1)
+    # staged[l, t, d]: latents[t, l, d]
+    staged_new = _load(latents, t, l, d)
+    # Every load came before; now the stores.
+    _store(staged, (l, t, d), staged_new)
+
+
+def context_kv_write(
+    *,
+    normed: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    live_rows: Tensor | None,
+    pool: list[Tensor],
+    live: int,
+    drop_overflow: int,
+    G: int,
+    K1: int,
+    L: int,
+    D: int,
+) -> None:
+    """Masks the context latents of all layers and writes them to their pages."""
+    device = normed.device
+    live_ = torch.full((1, 1, 1, 1, 1), live, dtype=torch.int32, device=device)
+    l = torch.arange(L, device=device).view(-1, 1, 1, 1, 1)
+    r = torch.arange(G, device=device).view(1, -1, 1, 1, 1)
+    k = torch.arange(K1, device=device).view(1, 1, -1, 1, 1)
+    d = torch.arange(D, device=device).view(1, 1, 1, -1, 1)
+    k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, -1)
+    page = _load(write_pages, r, k)
+    pool_when = (r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (page >= 0) & ~_along((k_other < k) & (_load(write_pages, r, k_other) == page) & (_load(write_offsets, r, k_other) == _load(write_offsets, r, k)) & ((r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (_load(write_pages, r, k_other) >= 0)), 4, K1).any(
+        dim=4, keepdim=True
+    )
+    # pool[l][page, 0, 0, write_offsets[r, k], d]: normed[l, r * K1 + k, d] * bf16(keep[r, k]), when alive and page >= 0, collide first k
+    pool_new = _load(normed, l, r * K1 + k, d, where=pool_when) * _load(keep, r, k, where=pool_when).to(
+        torch.bfloat16
+    )
+    page_2 = _load(write_pages, r, k, where=pool_when)
+    pool_at = _load(write_offsets, r, k, where=pool_when)
+    # Every load came before; now the stores.
+    _store(pool, (l, page_2, 0, 0, pool_at, d), pool_new, where=pool_when)
 
 
 def context_positions(
@@ -116,6 +430,7 @@ def gen_bookkeeping(
     block_counts: Tensor,
     block_tables: Tensor,
     ctx_len: Tensor,
+    live_rows: Tensor | None,
     bonus: Tensor,
     embed_ids: Tensor,
     query_positions: Tensor,
@@ -128,6 +443,8 @@ def gen_bookkeeping(
     max_ctx: int,
     mask_token_id: int,
     page_size: int,
+    live: int,
+    drop_overflow: int,
     G: int,
     K1: int,
     W: int,
@@ -140,50 +457,245 @@ def gen_bookkeeping(
     num_contexts_ = torch.full((1, 1, 1), num_contexts, dtype=torch.int32, device=device)
     max_ctx_ = torch.full((1, 1, 1), max_ctx, dtype=torch.int64, device=device)
     mask_token_id_ = torch.full((1, 1, 1), mask_token_id, dtype=torch.int64, device=device)
+    live_ = torch.full((1, 1, 1), live, dtype=torch.int32, device=device)
     G_ = torch.full((1, 1, 1), G, dtype=torch.int64, device=device)
     r = torch.arange(G, device=device).view(-1, 1, 1)
     k = torch.arange(K1, device=device).view(1, -1, 1)
     j = torch.arange(W, device=device).view(1, 1, -1)
+    bonus_when = r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)
     row = num_contexts_.to(torch.int64) + r
-    n = _load(num_accepted, row).to(torch.int64)
-    last_token = _load(accepted_tokens, row, (n - 1).clamp(min=0)).to(torch.int64)
-    # bonus[r]: last_token
-    bonus_new = last_token
-    # embed_ids[r]: last_token
-    embed_ids_new = last_token
+    n_2 = _load(num_accepted, row, where=bonus_when).to(torch.int64)
+    last_token_2 = _load(accepted_tokens, row, (n_2 - 1).clamp(min=0), where=bonus_when).to(
+        torch.int64
+    )
+    # bonus[r]: last_token, when alive
+    bonus_new = last_token_2
+    # embed_ids[r]: last_token, when alive
+    embed_ids_new = last_token_2
     # embed_ids[G]: mask_token_id
     embed_ids_new_2 = mask_token_id_
     embed_ids_at = G_
-    slot = _load(batch_to_slot, row)
-    before = _load(ctx_len, slot)
-    after = torch.minimum(before + n, max_ctx_)
-    # query_positions[r, j]: after + j
-    query_positions_new = after + j
-    # keep[r, k]: k < n
-    keep_new = k < n
-    cap = _load(block_counts, row) * page_size
-    col = torch.minimum(before + k, cap - 1).clamp(min=0)
-    # write_pages[r, k]: block_tables[row, col // page_size]
-    write_pages_new = _load(block_tables, row, col // page_size).to(torch.int64)
-    # write_offsets[r, k]: col % page_size
-    write_offsets_new = col % page_size
-    # ctx_len[slot]: after
-    ctx_len_new = after
-    # num_ctx[r]: min(after, max(cap - W, 0))
-    num_ctx_new = torch.minimum(after, (cap - W).clamp(min=0))
-    # seq_lens[row]: K1
+    slot_2 = _load(batch_to_slot, row, where=bonus_when)
+    before_2 = _load(ctx_len, slot_2, where=bonus_when)
+    after_2 = torch.minimum(before_2 + n_2, max_ctx_)
+    # query_positions[r, j]: after + j, when alive
+    query_positions_new = after_2 + j
+    # keep[r, k]: k < n, when alive
+    keep_new = k < n_2
+    cap_2 = _load(block_counts, row, where=bonus_when) * page_size
+    dropped_2 = (drop_overflow == 1) & (before_2 + k >= cap_2)
+    cond = dropped_2
+    slot_3 = _load(batch_to_slot, row, where=bonus_when & ~cond)
+    before_3 = _load(ctx_len, slot_3, where=bonus_when & ~cond)
+    cap_3 = _load(block_counts, row, where=bonus_when & ~cond) * page_size
+    col_2 = torch.minimum(before_3 + k, cap_3 - 1).clamp(min=0)
+    page_2 = _load(block_tables, row, col_2 // page_size, where=bonus_when & ~cond).to(torch.int64)
+    # write_pages[r, k]: -1 if dropped else page, when alive
+    write_pages_new = torch.where(cond, _full(-1, torch.int64, device), page_2)
+    col_3 = torch.minimum(before_2 + k, cap_2 - 1).clamp(min=0)
+    # write_offsets[r, k]: col % page_size, when alive
+    write_offsets_new = col_3 % page_size
+    # ctx_len[slot]: after, when alive
+    ctx_len_new = after_2
+    # num_ctx[r]: min(after, max(cap - W, 0)), when alive
+    num_ctx_new = torch.minimum(after_2, (cap_2 - W).clamp(min=0))
+    # seq_lens[row]: K1, when alive
     seq_lens_new = _full(K1, torch.int32, device)
     # Every load came before; now the stores.
-    _store(bonus, (r,), bonus_new)
-    _store(embed_ids, (r,), embed_ids_new)
+    _store(bonus, (r,), bonus_new, where=bonus_when)
+    _store(embed_ids, (r,), embed_ids_new, where=bonus_when)
     _store(embed_ids, (embed_ids_at,), embed_ids_new_2)
-    _store(query_positions, (r, j), query_positions_new)
-    _store(keep, (r, k), keep_new)
-    _store(write_pages, (r, k), write_pages_new)
-    _store(write_offsets, (r, k), write_offsets_new)
-    _store(ctx_len, (slot,), ctx_len_new)
-    _store(num_ctx, (r,), num_ctx_new)
-    _store(seq_lens, (row,), seq_lens_new)
+    _store(query_positions, (r, j), query_positions_new, where=bonus_when)
+    _store(keep, (r, k), keep_new, where=bonus_when)
+    _store(write_pages, (r, k), write_pages_new, where=bonus_when)
+    _store(write_offsets, (r, k), write_offsets_new, where=bonus_when)
+    _store(ctx_len, (slot_2,), ctx_len_new, where=bonus_when)
+    _store(num_ctx, (r,), num_ctx_new, where=bonus_when)
+    _store(seq_lens, (row,), seq_lens_new, where=bonus_when)
+
+
+def gen_bookkeeping_arena(
+    *,
+    accepted_tokens: Tensor,
+    num_accepted: Tensor,
+    batch_to_slot: Tensor,
+    arena_tables: Tensor,
+    ctx_len: Tensor,
+    live_rows: Tensor | None,
+    bonus: Tensor,
+    embed_ids: Tensor,
+    query_positions: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    num_ctx: Tensor,
+    seq_lens: Tensor,
+    num_contexts: int,
+    max_ctx: int,
+    mask_token_id: int,
+    page_size: int,
+    live: int,
+    drop_overflow: int,
+    G: int,
+    K1: int,
+    W: int,
+) -> None:
+    """One decode step's bookkeeping for a drafter with a private arena, pages keyed by slot."""
+    # when: G > 0
+    if not G > 0:
+        return
+    device = accepted_tokens.device
+    num_contexts_ = torch.full((1, 1, 1), num_contexts, dtype=torch.int32, device=device)
+    max_ctx_ = torch.full((1, 1, 1), max_ctx, dtype=torch.int64, device=device)
+    mask_token_id_ = torch.full((1, 1, 1), mask_token_id, dtype=torch.int64, device=device)
+    live_ = torch.full((1, 1, 1), live, dtype=torch.int32, device=device)
+    G_ = torch.full((1, 1, 1), G, dtype=torch.int64, device=device)
+    r = torch.arange(G, device=device).view(-1, 1, 1)
+    k = torch.arange(K1, device=device).view(1, -1, 1)
+    j = torch.arange(W, device=device).view(1, 1, -1)
+    bonus_when = r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)
+    row = num_contexts_.to(torch.int64) + r
+    n_2 = _load(num_accepted, row, where=bonus_when).to(torch.int64)
+    last_token_2 = _load(accepted_tokens, row, (n_2 - 1).clamp(min=0), where=bonus_when).to(
+        torch.int64
+    )
+    # bonus[r]: last_token, when alive
+    bonus_new = last_token_2
+    # embed_ids[r]: last_token, when alive
+    embed_ids_new = last_token_2
+    # embed_ids[G]: mask_token_id
+    embed_ids_new_2 = mask_token_id_
+    embed_ids_at = G_
+    slot_2 = _load(batch_to_slot, row, where=bonus_when)
+    before_2 = _load(ctx_len, slot_2, where=bonus_when)
+    after_2 = torch.minimum(before_2 + n_2, max_ctx_)
+    # query_positions[r, j]: after + j, when alive
+    query_positions_new = after_2 + j
+    # keep[r, k]: k < n, when alive
+    keep_new = k < n_2
+    dropped_2 = (drop_overflow == 1) & (before_2 + k >= max_ctx_)
+    cond = dropped_2
+    slot_3 = _load(batch_to_slot, row, where=bonus_when & ~cond)
+    before_3 = _load(ctx_len, slot_3, where=bonus_when & ~cond)
+    col_2 = torch.minimum(before_3 + k, max_ctx_ - 1)
+    page_2 = _load(arena_tables, slot_3, col_2 // page_size, where=bonus_when & ~cond).to(
+        torch.int64
+    )
+    # write_pages[r, k]: -1 if dropped else page, when alive
+    write_pages_new = torch.where(cond, _full(-1, torch.int64, device), page_2)
+    col_3 = torch.minimum(before_2 + k, max_ctx_ - 1)
+    # write_offsets[r, k]: col % page_size, when alive
+    write_offsets_new = col_3 % page_size
+    # ctx_len[slot]: after, when alive
+    ctx_len_new = after_2
+    # num_ctx[r]: after, when alive
+    num_ctx_new = after_2
+    # seq_lens[row]: K1, when alive
+    seq_lens_new = _full(K1, torch.int32, device)
+    # Every load came before; now the stores.
+    _store(bonus, (r,), bonus_new, where=bonus_when)
+    _store(embed_ids, (r,), embed_ids_new, where=bonus_when)
+    _store(embed_ids, (embed_ids_at,), embed_ids_new_2)
+    _store(query_positions, (r, j), query_positions_new, where=bonus_when)
+    _store(keep, (r, k), keep_new, where=bonus_when)
+    _store(write_pages, (r, k), write_pages_new, where=bonus_when)
+    _store(write_offsets, (r, k), write_offsets_new, where=bonus_when)
+    _store(ctx_len, (slot_2,), ctx_len_new, where=bonus_when)
+    _store(num_ctx, (r,), num_ctx_new, where=bonus_when)
+    _store(seq_lens, (row,), seq_lens_new, where=bonus_when)
+
+
+def gqa_kv_write(
+    *,
+    keys: Tensor,
+    vals: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    live_rows: Tensor | None,
+    pool: list[Tensor],
+    live: int,
+    drop_overflow: int,
+    G: int,
+    K1: int,
+    L: int,
+    heads: int,
+    head_dim: int,
+) -> None:
+    """Masks the context keys and values of all layers and writes them to their pages."""
+    device = keys.device
+    live_ = torch.full((1, 1, 1, 1, 1, 1), live, dtype=torch.int32, device=device)
+    l = torch.arange(L, device=device).view(-1, 1, 1, 1, 1, 1)
+    r = torch.arange(G, device=device).view(1, -1, 1, 1, 1, 1)
+    k = torch.arange(K1, device=device).view(1, 1, -1, 1, 1, 1)
+    head = torch.arange(heads, device=device).view(1, 1, 1, -1, 1, 1)
+    d = torch.arange(head_dim, device=device).view(1, 1, 1, 1, -1, 1)
+    k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, 1, -1)
+    page = _load(write_pages, r, k)
+    offset = _load(write_offsets, r, k)
+    pool_when = (r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (page >= 0) & ~_along((k_other < k) & (_load(write_pages, r, k_other) == page) & (_load(write_offsets, r, k_other) == offset) & ((r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (_load(write_pages, r, k_other) >= 0)), 5, K1).any(
+        dim=5, keepdim=True
+    )
+    factor_2 = _load(keep, r, k, where=pool_when).to(torch.bfloat16)
+    # pool[l][page, 0, head, offset, d]: keys[l, r * K1 + k, head, d] * factor, when stored, collide first k
+    pool_new = _load(keys, l, r * K1 + k, head, d, where=pool_when) * factor_2
+    page_2 = _load(write_pages, r, k, where=pool_when)
+    offset_2 = _load(write_offsets, r, k, where=pool_when)
+    # pool[l][page, 1, head, offset, d]: vals[l, r * K1 + k, head, d] * factor, when stored, collide first k
+    pool_new_2 = _load(vals, l, r * K1 + k, head, d, where=pool_when) * factor_2
+    # Every load came before; now the stores.
+    _store(pool, (l, page_2, 0, head, offset_2, d), pool_new, where=pool_when)
+    _store(pool, (l, page_2, 1, head, offset_2, d), pool_new_2, where=pool_when)
+
+
+def noise_block(
+    *,
+    embed_rows: Tensor,
+    noise: Tensor,
+    G: int,
+    W: int,
+    H: int,
+) -> None:
+    """The draft block's input: each request's own embedding row, then the mask token's."""
+    device = embed_rows.device
+    G_ = torch.full((1, 1, 1), G, dtype=torch.int64, device=device)
+    r = torch.arange(G, device=device).view(-1, 1, 1)
+    j = torch.arange(W, device=device).view(1, -1, 1)
+    h = torch.arange(H, device=device).view(1, 1, -1)
+    cond = j == 0
+    # noise[r, j, h]: embed_rows[r if j == 0 else G, h]
+    noise_new = _load(embed_rows, torch.where(cond, r, G_), h)
+    # Every load came before; now the stores.
+    _store(noise, (r, j, h), noise_new)
+
+
+def noise_block_from_table(
+    *,
+    embed_ids: Tensor,
+    embed_table: Tensor,
+    noise: Tensor,
+    G: int,
+    W: int,
+    H: int,
+    vocab: int,
+) -> None:
+    """The draft block's input, gathered from an embedding table that is not sharded."""
+    device = embed_ids.device
+    G_ = torch.full((1, 1, 1), G, dtype=torch.int64, device=device)
+    vocab_ = torch.full((1, 1, 1), vocab, dtype=torch.int64, device=device)
+    r = torch.arange(G, device=device).view(-1, 1, 1)
+    j = torch.arange(W, device=device).view(1, -1, 1)
+    h = torch.arange(H, device=device).view(1, 1, -1)
+    cond = j == 0
+    id = _load(embed_ids, torch.where(cond, r, G_))
+    cond_2 = (0 <= id) & (id < vocab_)
+    id_2 = _load(embed_ids, torch.where(cond, r, G_), where=cond_2)
+    # noise[r, j, h]: embed_table[id, h] if 0 <= id < vocab else 0.0
+    noise_new = torch.where(
+        cond_2, _load(embed_table, id_2, h, where=cond_2), _full(0.0, torch.bfloat16, device)
+    )
+    # Every load came before; now the stores.
+    _store(noise, (r, j, h), noise_new)
 
 
 def refresh_block_tables(

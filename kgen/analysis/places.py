@@ -44,15 +44,18 @@ class Undefined:
 
 
 @dataclass(slots=True)
-class _Algebra:
+class Algebra:
+    """Index expressions of a group as polynomials; `atoms` says what each name in them stands for."""
+
     group: Group
     ranges: Ranges
     atoms: dict[str, Value] = field(default_factory=dict)
 
     def poly(self, value: Value) -> Poly:
+        """An integer expression as a polynomial; what is not one becomes an atom."""
         match value:
             case Const(number):
-                return {(): number} if number else {}
+                return {(): int(number)} if number else {}
             case Ref(name):
                 return self.poly(self.group.lets[name].value)
             case Param(name) if name in self.group.sizes and self.group.sizes[name].derived:
@@ -61,37 +64,40 @@ class _Algebra:
             case Cast(arg) if arg.dtype != "bool" and value.dtype != "bool":
                 return self.poly(arg)
             case Op("add", (a, b)):
-                return _add(self.poly(a), self.poly(b), 1)
+                return add(self.poly(a), self.poly(b), 1)
             case Op("sub", (a, b)):
-                return _add(self.poly(a), self.poly(b), -1)
+                return add(self.poly(a), self.poly(b), -1)
             case Op("mul", (a, b)):
-                return _multiply(self.poly(a), self.poly(b))
+                return multiply(self.poly(a), self.poly(b))
         atom = spec_text(value).text
         self.atoms[atom] = value
         return {(atom,): 1}
 
     def axes(self, monomial: Monomial) -> Axes:
+        """The indices that a monomial varies with."""
         return frozenset().union(*(self.atoms[atom].axes for atom in monomial))
 
     def poly_axes(self, poly: Poly) -> Axes:
+        """The indices that a polynomial varies with."""
         return frozenset().union(*(self.axes(monomial) for monomial in poly))
 
     def extent(self, index: str) -> Poly:
+        """How many values an index takes."""
         return self.poly(self.group.extents[index])
 
-    def least(self, poly: Poly) -> int:
+    def least(self, poly: Poly) -> float:
         """A lower bound, each index at the end of its range that makes the polynomial smallest."""
         bound: Poly = {}
         for monomial, coefficient in poly.items():
             index = self.atoms[monomial[0]] if len(monomial) == 1 else None
             if not isinstance(index, Index):
-                bound = _add(bound, {monomial: coefficient}, 1)
+                bound = add(bound, {monomial: coefficient}, 1)
             elif coefficient < 0:
-                last = _add(self.extent(index.name), {(): 1}, -1)
-                bound = _add(bound, _multiply(last, {(): coefficient}), 1)
-        total = 0
+                last = add(self.extent(index.name), {(): 1}, -1)
+                bound = add(bound, multiply(last, {(): coefficient}), 1)
+        total: float = 0
         for monomial, coefficient in bound.items():
-            low = high = 1
+            low = high = 1.0
             for atom in monomial:
                 a, b = self.ranges.of(self.atoms[atom])
                 ends = (low * a, low * b, high * a, high * b)
@@ -101,10 +107,11 @@ class _Algebra:
 
     # One store.
 
-    def determined(self, items: tuple[Value, ...]) -> tuple[Axes, tuple[tuple[int, Value], ...]]:
+    def determined(
+        self, items: tuple[Value, ...], known: Axes = frozenset()
+    ) -> tuple[Axes, tuple[tuple[int, Value], ...]]:
         """The indices that a place gives away, and the item values that several points may share."""
         polys = [self.poly(item) for item in items]
-        known: Axes = frozenset()
         repeats: dict[int, Value] = {}
         grown = True
         while grown:
@@ -146,7 +153,7 @@ class _Algebra:
             if self.poly_axes({tuple(rest): 1}):
                 return None
             factor = factors.setdefault(open_atoms[0], {})
-            factors[open_atoms[0]] = _add(factor, {tuple(rest): coefficient}, 1)
+            factors[open_atoms[0]] = add(factor, {tuple(rest): coefficient}, 1)
         width: Poly = {(): 1}
         left = dict(factors)
         while left:
@@ -156,7 +163,7 @@ class _Algebra:
             del left[name]
             index = self.atoms[name]
             assert isinstance(index, Index)
-            width = _multiply(width, self.extent(index.name))
+            width = multiply(width, self.extent(index.name))
         return frozenset().union(*(self.atoms[name].axes for name in factors)), width
 
     def covers(self, store: Store) -> list[tuple[Poly, Poly]] | None:
@@ -172,42 +179,45 @@ class _Algebra:
                 return None
             used |= axes
             if not axes:
-                spans.append((poly, _add(poly, {(): 1}, 1)))
+                spans.append((poly, add(poly, {(): 1}, 1)))
                 continue
             radix = self._radix(poly, frozenset())
             if radix is None:
                 return None
             start = {m: c for m, c in poly.items() if not self.axes(m)}
-            spans.append((start, _add(start, radix[1], 1)))
+            spans.append((start, add(start, radix[1], 1)))
         return spans
 
     def apart(self, a: Store, b: Store) -> bool:
         """Whether no place of one store is a place of the other."""
         for x, y in zip(a.items, b.items, strict=True):
             one, two = self.poly(x), self.poly(y)
-            if self.least(_add(two, one, -1)) > 0 or self.least(_add(one, two, -1)) > 0:
+            if self.least(add(two, one, -1)) > 0 or self.least(add(one, two, -1)) > 0:
                 return True
         return False
 
 
 def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
     """Report collisions, gaps and races; return the places that several rows may own."""
-    algebra = _Algebra(group, Ranges(group))
+    algebra = Algebra(group, Ranges(group))
     undefined: list[Undefined] = []
     for number, store in enumerate(group.stores):
-        known, repeats = algebra.determined(store.items)
+        known, repeats = algebra.determined(store.items, store.decided)
         missing = sorted(store.axes - known)
-        if missing:
+        if missing and not store.trusted:
             report.add(
                 "collision",
                 store.span,
                 f"`{store.target_text}` may be one place for several values of "
                 + ", ".join(f"`{name}`" for name in missing),
                 "store at an index that is theirs alone; if a tensor gives the place, declare it "
-                "`distinct`",
+                "`distinct`; or say who wins (`collide: first k`), or why it can't happen (`trusted: "
+                "reason`)",
             )
         undefined += [Undefined(store.tensor, dim, value) for dim, value in repeats]
         for other in group.stores[:number]:
+            if store.trusted and other.trusted:
+                continue
             if other.tensor == store.tensor and not algebra.apart(other, store):
                 report.add(
                     "collision",
@@ -222,7 +232,7 @@ def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
     return tuple(undefined)
 
 
-def _check_covered(algebra: _Algebra, tensor: Tensor, report: Report) -> None:
+def _check_covered(algebra: Algebra, tensor: Tensor, report: Report) -> None:
     stores = [store for store in algebra.group.stores if store.tensor == tensor.name]
     dims = [algebra.poly(dim) for dim in tensor.dims]
     filled = [spans for store in stores if (spans := algebra.covers(store)) is not None]
@@ -247,7 +257,7 @@ def _check_covered(algebra: _Algebra, tensor: Tensor, report: Report) -> None:
         )
 
 
-def _check_races(algebra: _Algebra, report: Report) -> None:
+def _check_races(algebra: Algebra, report: Report) -> None:
     """A place that is stored to may be read only by the point of the run-time indices that stores."""
     group = algebra.group
     roots = [v for s in group.stores for v in (*s.items, s.value, *((s.when,) if s.when else ()))]
@@ -288,16 +298,18 @@ def bound_indices(group: Group, value: Value) -> set[str]:
     return found
 
 
-def _add(a: Poly, b: Poly, sign: int) -> Poly:
+def add(a: Poly, b: Poly, sign: int) -> Poly:
+    """A + sign * b."""
     total = dict(a)
     for monomial, coefficient in b.items():
         total[monomial] = total.get(monomial, 0) + sign * coefficient
     return {monomial: coefficient for monomial, coefficient in total.items() if coefficient}
 
 
-def _multiply(a: Poly, b: Poly) -> Poly:
+def multiply(a: Poly, b: Poly) -> Poly:
+    """A * b."""
     total: Poly = {}
     for x, p in a.items():
         for y, q in b.items():
-            total = _add(total, {tuple(sorted((*x, *y))): p * q}, 1)
+            total = add(total, {tuple(sorted((*x, *y))): p * q}, 1)
     return total

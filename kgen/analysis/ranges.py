@@ -8,12 +8,15 @@ know no relation between two names.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from kgen.diagnostics import Report
 from kgen.lang.typed import (
     Cast,
     Const,
+    Given,
     Group,
     Index,
     Load,
@@ -29,9 +32,12 @@ from kgen.lang.typed import (
     Value,
     walk,
 )
-from kgen.lang.types import LIMITS
+from kgen.lang.types import FLOATS, LIMITS
 
-Interval = tuple[int, int]
+# Of a float nothing is known: its interval is the whole line.
+Interval = tuple[float, float]
+
+_LINE: Interval = (-math.inf, math.inf)
 
 # A run-time size or stride fits a kernel's 32-bit argument; the call checks it.
 SIZE_LIMIT = 2**31 - 1
@@ -44,9 +50,12 @@ class Ranges:
     group: Group
     assumed: dict[str, Interval] = field(default_factory=dict)
     known: dict[str, Interval] = field(default_factory=dict)
+    inside: Callable[[Load], bool] = lambda _: False
 
     def of(self, value: Value) -> Interval:
         """The least and the greatest value."""
+        if value.dtype in FLOATS:
+            return _LINE
         low, high = self._of(value)
         least, most = LIMITS[value.dtype]
         # Past the type's end the value wraps around, so it can be anything.
@@ -59,16 +68,18 @@ class Ranges:
                 return (number, number)
             case Param(name):
                 return self._param(name)
+            case Given():
+                return (0, 1)
             case Index(name):
                 return (0, max(self.of(group.extents[name])[1] - 1, 0))
             case Ref(name, dtype):
                 if name not in self.known:
-                    self.known[name] = LIMITS[dtype]
+                    self.known[name] = LIMITS.get(dtype, _LINE)
                     self.known[name] = self.of(group.lets[name].value)
                 return self.known[name]
             case Load(name, _, dtype):
                 tensor = group.tensors[name]
-                low, high = LIMITS[dtype]
+                low, high = LIMITS.get(dtype, _LINE)
                 low = self.of(tensor.low)[0] if tensor.low is not None else low
                 high = self.of(tensor.high)[1] if tensor.high is not None else high
                 return (low, high)
@@ -104,7 +115,9 @@ class Ranges:
             interval = self.of(size.derived)
         else:
             declared: Size | Scalar = size if size is not None else self.group.scalars[name]
-            unsized = (0, SIZE_LIMIT) if isinstance(declared, Size) else LIMITS[declared.dtype]
+            unsized = (
+                (0, SIZE_LIMIT) if isinstance(declared, Size) else LIMITS.get(declared.dtype, _LINE)
+            )
             least, most = unsized
             low = self.of(declared.low)[0] if declared.low is not None else least
             high = self.of(declared.high)[1] if declared.high is not None else most
@@ -127,12 +140,13 @@ class Ranges:
         return (0, 1)
 
     def mark(self, value: Value) -> Value:
-        """`value` with its cheap quotients marked."""
+        """`value` with its cheap quotients and its safe loads marked."""
         match value:
-            case Const() | Param() | Index() | Ref():
+            case Const() | Param() | Given() | Index() | Ref():
                 return value
             case Load(_, items):
-                return replace(value, items=tuple(self.mark(item) for item in items))
+                items = tuple(self.mark(item) for item in items)
+                return replace(value, items=items, safe=self.inside(value))
             case Cast(arg):
                 return replace(value, arg=self.mark(arg))
             case Select(cond, then, other):

@@ -17,10 +17,11 @@ def _wrapped(line: str) -> list[str]:
     if len(line) <= WIDTH or bare.startswith(("#", '"""')):
         return [line]
     tail = "," if line.endswith(",") else ""
-    terms = split_top(bare.removesuffix(","), " + ")
-    if tail and len(terms) > 1:
-        terms[-1] += ","
-        return [f"{indent}{terms[0]}", *(f"{indent}+ {term}" for term in terms[1:])]
+    for sign in ("+", "&"):
+        terms = split_top(bare.removesuffix(","), f" {sign} ")
+        if tail and len(terms) > 1:
+            terms[-1] += ","
+            return [f"{indent}{terms[0]}", *(f"{indent}{sign} {term}" for term in terms[1:])]
     start = _opening(line.removesuffix(tail), len(indent))
     if start is None:
         return [line]

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 
 from kgen.emit.layout import wrap
 from kgen.emit.names import Names
-from kgen.lang.text import Code, call, infix, method, number, prefix, ternary
+from kgen.lang.text import COMPARE, Code, call, infix, method, number, prefix, ternary
 from kgen.lang.typed import (
     Cast,
     Const,
+    Given,
     Group,
     Index,
     Load,
@@ -28,16 +29,22 @@ from kgen.lang.typed import (
     Scan,
     Select,
     Store,
+    Tensor,
     Value,
     walk,
 )
-from kgen.lang.types import DType
+from kgen.lang.types import FLOATS, LITERALS, DType
 
 TORCH_TYPES: dict[DType, str] = {
     "bool": "torch.bool",
     "u8": "torch.uint8",
     "i32": "torch.int32",
     "i64": "torch.int64",
+    "f16": "torch.float16",
+    "bf16": "torch.bfloat16",
+    "f32": "torch.float32",
+    "int": "torch.int64",
+    "float": "torch.float32",
 }
 
 
@@ -69,8 +76,9 @@ class _Reference:
     def emit(self) -> Reference:
         group = self.group
         sizes = self._sizes()
-        args = [f"{name}: Tensor" for name in group.tensors]
-        args += [f"{name}: int" for name in (*group.scalars, *sizes)]
+        args = [f"{name}: {python_type(tensor)}" for name, tensor in group.tensors.items()]
+        args += [f"{name}: {_number_type(s.dtype)}" for name, s in group.scalars.items()]
+        args += [f"{name}: int" for name in sizes]
         head = [f"def {group.name}(", "    *,"] + [f"    {arg}," for arg in args] + [") -> None:"]
         head.append(f'    """{group.summary}"""')
         body = self.lines
@@ -80,8 +88,8 @@ class _Reference:
                 f"if {prefix('not', self._host(group.when))}:",
                 "    return",
             ]
-        first = next(iter(group.tensors))
-        body.append(f"device = {first}.device")
+        first = next(t for t in group.tensors.values() if not t.optional)
+        body.append(f"device = {first.name}{'[0]' if first.length is not None else ''}.device")
         for scalar in group.scalars.values():
             if not scalar.static and self._used(scalar.name):
                 body.append(f"{scalar.name}_ = {self._number(scalar.name, scalar.dtype)}")
@@ -137,6 +145,8 @@ class _Reference:
                 return number(literal)
             case Param(name):
                 return Code(name)
+            case Given(tensor):
+                return Code(f"{tensor} is not None", COMPARE)
             case Cast(arg):
                 return self._host(arg)
             case Select(cond, then, other):
@@ -151,7 +161,7 @@ class _Reference:
         if store.when is not None:
             mask = self._variable(store.when, f"{store.tensor}_when", None)
         value = self.code(store.value, mask)
-        if store.value.dtype == "int" or isinstance(store.value, Const):
+        if _compile_time(store.value):
             value = call(
                 "_full", value, TORCH_TYPES[self.group.tensors[store.tensor].dtype], "device"
             )
@@ -178,7 +188,9 @@ class _Reference:
             case Const(literal):
                 return number(literal)
             case Param(name, dtype):
-                return Code(name if dtype == "int" else f"{name}_")
+                return Code(name if dtype in LITERALS else f"{name}_")
+            case Given():
+                return self._host(value)
             case Index(name):
                 return Code(name)
             case Ref(name):
@@ -190,7 +202,7 @@ class _Reference:
                 return call("_load", *args)
             case Cast(arg, dtype):
                 inner = self.code(arg, guard)
-                if arg.dtype == "int" or isinstance(arg, Const):
+                if _compile_time(arg):
                     return call("_full", inner, TORCH_TYPES[dtype], "device")
                 return method(inner, "to", TORCH_TYPES[dtype])
             case Select(cond, then, other):
@@ -207,6 +219,8 @@ class _Reference:
     def _let(self, name: str, guard: Code | None) -> Code:
         """A let's variable; one of its own under a guard, if loads depend on it."""
         value = self.group.lets[name].value
+        if self._reads_optional(value):  # only where it is asked for
+            return self._tensor(value, guard)
         if not any(isinstance(each, Load) for each in walk(value, self.group.lets)):
             guard = None
         key = (name, guard.text if guard else "")
@@ -216,6 +230,11 @@ class _Reference:
             self.lines.append(f"{target} = {code}")
             self.known[key] = Code(target)
         return self.known[key]
+
+    def _reads_optional(self, value: Value) -> bool:
+        tensors = self.group.tensors
+        reads = walk(value, self.group.lets)
+        return any(isinstance(each, Load) and tensors[each.tensor].optional for each in reads)
 
     def _variable(self, value: Value, hint: str, guard: Code | None) -> Code:
         code = self.code(value, guard)
@@ -228,16 +247,19 @@ class _Reference:
 
     def _tensor(self, value: Value, guard: Code | None) -> Code:
         code = self.code(value, guard)
-        if isinstance(value, Const) or value.dtype == "int":
-            dtype = "i64" if value.dtype == "int" else value.dtype
-            return call("_full", code, TORCH_TYPES[dtype], "device")
-        return code
+        return (
+            call("_full", code, TORCH_TYPES[value.dtype], "device")
+            if _compile_time(value)
+            else code
+        )
 
     def _extent(self, index: str) -> Code:
         return self._host(self.group.extents[index])
 
     def _select(self, cond: Value, then: Value, other: Value, guard: Code | None) -> Code:
-        test = self._variable(self._as_value(cond), "cond", guard)
+        if _compile_time(cond):
+            return ternary(self._host(cond), self._tensor(then, guard), self._tensor(other, guard))
+        test = self._variable(cond, "cond", guard)
         taken = test if guard is None else infix("bitand", guard, test)
         missed = prefix("~", test)
         if guard is not None:
@@ -245,16 +267,15 @@ class _Reference:
         a, b = self._tensor(then, taken), self._tensor(other, missed)
         return call("torch.where", test, a, b)
 
-    def _as_value(self, cond: Value) -> Value:
-        """A condition as a tensor even where it is known at compile time."""
-        return Cast(cond, "bool", cond.axes) if _compile_time(cond) else cond
-
     def _operate(self, op: str, args: tuple[Value, ...], guard: Code | None) -> Code:
         codes = [self.code(arg, guard) for arg in args]
         fixed = [_compile_time(arg) for arg in args]
         if all(fixed):
             return _python(op, codes)
+        floats = any(arg.dtype in FLOATS for arg in args)
         match op, codes:
+            case (("min" | "max"), [a, b]) if floats:
+                return call("_smaller" if op == "min" else "_larger", a, b)
             case (("min" | "max"), [a, b]):
                 bound = "max" if op == "min" else "min"
                 if fixed[0]:
@@ -262,8 +283,10 @@ class _Reference:
                 if fixed[1]:
                     return method(a, "clamp", f"{bound}={b}")
                 return call(f"torch.{op}imum", a, b)
-            case "abs", [a]:
-                return method(a, "abs")
+            case (("abs" | "sqrt" | "rsqrt"), [a]):
+                return method(a, op)
+            case "exp", [a]:
+                return call("_exp", a)
             case "neg", [a]:
                 return prefix("-", a)
             case "not", [a]:
@@ -278,6 +301,8 @@ class _Reference:
         dim, extent = self._dim(value.index), self._extent(value.index)
         arg = call("_along", self._tensor(value.arg, guard), str(dim), extent)
         match value.kind:
+            case "sum" if value.dtype == "f32":
+                return call("_tree_sum", arg, f"dim={dim}")
             case "sum" | "any" | "all":
                 return method(arg, value.kind, f"dim={dim}", "keepdim=True")
             case "min" | "max":
@@ -286,8 +311,18 @@ class _Reference:
         return call("_first", arg, self.code(value.none, guard), f"dim={dim}")
 
 
+def python_type(tensor: Tensor) -> str:
+    """The annotation of a tensor parameter."""
+    kind = "list[Tensor]" if tensor.length is not None else "Tensor"
+    return f"{kind} | None" if tensor.optional else kind
+
+
+def _number_type(dtype: DType) -> str:
+    return "float" if dtype == "f32" else "int"
+
+
 def _compile_time(value: Value) -> bool:
-    if isinstance(value, Const) or value.dtype == "int":
+    if isinstance(value, Const | Given) or value.dtype in LITERALS:
         return True
     return isinstance(value, Op) and all(_compile_time(arg) for arg in value.args)
 

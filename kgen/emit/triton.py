@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kgen.analysis.ranges import Ranges
+from kgen.emit.helpers import HELPERS
 from kgen.emit.lanes import LaneCode, Lanes
 from kgen.emit.layout import wrap
 from kgen.emit.names import Names
@@ -19,6 +21,7 @@ from kgen.lang.text import Code, call, infix, method, number, prefix, ternary
 from kgen.lang.typed import (
     Cast,
     Const,
+    Given,
     Group,
     Index,
     Load,
@@ -33,45 +36,36 @@ from kgen.lang.typed import (
     Value,
     walk,
 )
-from kgen.lang.types import LIMITS, DType
+from kgen.lang.types import FLOATS, LIMITS, LITERALS, NARROW_FLOATS, DType
 from kgen.plan.plan import Axis, Plan, Role
 
 TL_TYPES: dict[DType, str] = {
+    "f16": "tl.float16",
+    "bf16": "tl.bfloat16",
+    "f32": "tl.float32",
+    "int": "tl.int64",
+    "float": "tl.float32",
     "bool": "tl.int1",
     "u8": "tl.uint8",
     "i32": "tl.int32",
     "i64": "tl.int64",
 }
 
-# Helpers that a kernel module may need: name -> text. Triton's `//` and `%` round to 0 on tensors.
-HELPERS = {
-    "floor_div": '''\
-@triton.jit
-def floor_div(x, y):
-    """x // y rounded down, as in Python and torch; Triton's own `//` rounds to 0."""
-    quotient = x // y
-    remainder = x - quotient * y
-    return quotient - ((remainder != 0) & ((remainder < 0) != (y < 0))).to(quotient.dtype)
-''',
-    "floor_mod": '''\
-@triton.jit
-def floor_mod(x, y):
-    """x % y with the sign of y, as in Python and torch; Triton's own `%` has the sign of x."""
-    remainder = x % y
-    return remainder + tl.where((remainder != 0) & ((remainder < 0) != (y < 0)), y, 0)
-''',
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One parameter of a kernel, in order. `kind`: pointer, stride, size, scalar, static or block."""
+    """One parameter of a kernel, in order.
+
+    `kind`: pointer, address, stride, size, scalar, given, static or block. `element` is the place in
+    a list.
+    """
 
     name: str
     kind: str
     type: str
     source: str
     dim: int = 0
+    element: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,25 +81,60 @@ class Kernel:
 
 def parameters(plan: Plan) -> tuple[Parameter, ...]:
     """The kernel's parameters: pointers, strides, sizes, scalars, then compile-time ones."""
+    group = plan.group
     used = {name for role in plan.roles for name in role.reads | role.writes}
-    tensors = [tensor for tensor in plan.group.tensors.values() if tensor.name in used]
-    found = [Parameter(f"{t.name}_ptr", "pointer", t.dtype, t.name) for t in tensors]
+    tensors = [tensor for tensor in group.tensors.values() if tensor.name in used]
+    found: list[Parameter] = []
     for tensor in tensors:
-        found += [
-            Parameter(f"{tensor.name}_stride_{dim}", "stride", "i64", tensor.name, dim)
-            for dim in range(len(tensor.dims))
-            if _strided(tensor, dim)
-        ]
+        if tensor.length is None:
+            found.append(Parameter(f"{tensor.name}_ptr", "pointer", tensor.dtype, tensor.name))
+        for at in range(list_limit(group, tensor)):
+            found.append(
+                Parameter(f"{tensor.name}_{at}", "address", "i64", tensor.name, element=at)
+            )
+    for tensor in tensors:
+        for dim in _indexed(plan, tensor):
+            name = f"{tensor.name}_stride_{dim}"
+            if tensor.length is None:
+                found.append(Parameter(name, "stride", "i64", tensor.name, dim))
+            for at in range(list_limit(group, tensor)):
+                found.append(Parameter(f"{name}_{at}", "stride", "i64", tensor.name, dim, at))
     found += [Parameter(name, "size", "i32", name) for name in plan.size_names]
     found += [
-        Parameter(name, "scalar", plan.group.scalars[name].dtype, name)
-        for name in plan.scalar_names
+        Parameter(name, "scalar", group.scalars[name].dtype, name) for name in plan.scalar_names
     ]
+    found += [Parameter(f"HAS_{name}", "given", "constexpr", name) for name in plan.given]
     found += [Parameter(name, "static", "constexpr", name) for name in plan.static_names]
     found += [
         Parameter(name, "block", "constexpr", axis.index) for name, axis in plan.blocks.items()
     ]
     return tuple(found)
+
+
+def list_limit(group: Group, tensor: Tensor) -> int:
+    """How many tensors a list may have: a kernel has an address for each; 0 if it is no list."""
+    return int(Ranges(group).of(tensor.length)[1]) if tensor.length is not None else 0
+
+
+def _indexed(plan: Plan, tensor: Tensor) -> list[int]:
+    """The dimensions whose stride an address needs: the caller's to choose, and not always at 0."""
+    skip = 0 if tensor.length is None else 1
+    needed: set[int] = set()
+    for role in plan.roles:
+        for store in (*role.stores, *role.once):
+            places = [store.items] if store.tensor == tensor.name else []
+            roots = (*store.items, store.value, *((store.when,) if store.when is not None else ()))
+            for root in roots:
+                for each in walk(root, plan.lets):
+                    if isinstance(each, Load) and each.tensor == tensor.name:
+                        places.append(each.items)
+            for items in places:
+                needed |= {dim for dim, item in enumerate(items[skip:]) if not _is_zero(item)}
+    return sorted(dim for dim in needed if _strided(tensor, dim))
+
+
+def _is_zero(item: Value) -> bool:
+    return isinstance(item, Const) and item.value == 0
 
 
 def _strided(tensor: Tensor, dim: int) -> bool:
@@ -123,7 +152,7 @@ def emit(plan: Plan) -> Kernel:
         for number_, role in enumerate(plan.roles)
     ]
     name = f"{plan.group.name}_kernel"
-    frozen = [p.name for p in params if p.kind in ("stride", "size", "scalar")]
+    frozen = [p.name for p in params if p.kind in ("address", "stride", "size", "scalar")]
     aligned = [p.name for p in params if p.kind == "pointer"]
     lines = ["@triton.jit("]
     if frozen:
@@ -180,6 +209,8 @@ def _plain(value: Value) -> Code:
             return number(literal)
         case Param(name):
             return Code(name)
+        case Given(tensor):
+            return Code(f"HAS_{tensor}")
         case Cast(arg):
             return _plain(arg)
         case Select(cond, then, other):
@@ -201,10 +232,11 @@ def _plain(value: Value) -> Code:
 
 @dataclass(slots=True)
 class _Body:
-    """Lines of one nesting level: the program, or the body of a loop over `axis`."""
+    """Lines of one nesting level: the program, the body of a loop, or a compile-time `branch`."""
 
     parent: _Body | None
     loops: tuple[str, ...]
+    branch: bool = False
     lines: list[str] = field(default_factory=list)
     known: dict[tuple[Value, str], LaneCode] = field(default_factory=dict)
 
@@ -221,6 +253,7 @@ class _Role:
     lanes: Lanes = field(init=False)
     first: Code = field(init=False)
     unguarded: set[str] = field(default_factory=set)
+    chosen: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         order = [axis.index for axis in self.role.axes.values() if axis.kind != "row"]
@@ -251,7 +284,7 @@ class _Role:
                 self._find_unguarded(arg)
                 if none is not None:
                     self._find_unguarded(none)
-            case Const() | Param() | Index():
+            case Const() | Param() | Given() | Index():
                 pass
 
     # The role.
@@ -333,7 +366,7 @@ class _Role:
             guard = self._named(store.when, f"{store.tensor}_when", body, None)
         value = self.code(store.value, body, guard)
         items = [self.code(item, body, guard) for item in store.items]
-        pointer = self._pointer(store.tensor, store.items, items)
+        pointer = self._pointer(store.tensor, store.items, items, body)
         masks = [self._axis_mask(index) for index in self.lanes.order if index in store.axes]
         if guard is not None:
             masks.append(guard)
@@ -344,7 +377,7 @@ class _Role:
         pointer = self._filled(pointer, lanes)
         args = [pointer.at(lanes).text, value.at(lanes).text]
         if mask is not None:
-            args.append(f"mask={self._filled_mask(mask, lanes)}")
+            args.append(f"mask={self._filled_mask(mask, lanes, plain=guard is None and not first)}")
         comment = f"# {store.target_text}: {store.value_text}"
         return [comment, f"tl.store({', '.join(args)})"]
 
@@ -384,51 +417,84 @@ class _Role:
         zeros = call("tl.zeros", self.lanes.shape(lanes), "tl.int32")
         return LaneCode(infix("add", pointer.at(lanes), zeros), lanes)
 
-    def _filled_mask(self, mask: LaneCode, lanes: tuple[str, ...]) -> Code:
-        """A mask for a block is a block itself: the interpreter refuses a scalar one."""
-        if not mask.lanes and lanes:
-            ones = call("tl.full", self.lanes.shape(lanes), "1", "tl.int1")
-            return infix("bitand", mask.code, ones)
-        return mask.at(lanes)
+    def _filled_mask(self, mask: LaneCode, lanes: tuple[str, ...], *, plain: bool) -> Code:
+        """The mask of a load or store; `plain` if it says only which lanes are inside.
 
-    def _pointer(self, tensor: str, values: tuple[Value, ...], items: list[LaneCode]) -> LaneCode:
+        For a block it is a block itself, and of bool: in the interpreter a scalar condition makes
+        int32 of a block's, which it then refuses.
+        """
+        if plain or not lanes:
+            return mask.at(lanes)
+        code = mask.at(lanes)
+        if not mask.lanes:
+            code = infix("bitand", code, call("tl.full", self.lanes.shape(lanes), "1", "tl.int1"))
+        return infix("ne", code, number(0))
+
+    def _pointer(
+        self, tensor: str, values: tuple[Value, ...], items: list[LaneCode], body: _Body
+    ) -> LaneCode:
         declared = self.plan.group.tensors[tensor]
+        code, strides = Code(f"{tensor}_ptr"), f"{tensor}_stride_"
+        if declared.length is not None:
+            code, strides = self._chosen(declared, items[0], body)
+            values, items = values[1:], items[1:]
         lanes = self.lanes.union(*items)
-        code = Code(f"{tensor}_ptr")
         for dim, (value, item) in enumerate(zip(values, items, strict=True)):
-            if isinstance(value, Const) and value.value == 0:
+            if _is_zero(value):
                 continue
             offset = item.at(lanes)
             if _strided(declared, dim):
-                offset = infix("mul", offset, Code(f"{tensor}_stride_{dim}"))
+                offset = infix("mul", offset, Code(f"{strides}{dim}"))
             code = infix("add", code, offset)
         return LaneCode(code, lanes)
+
+    def _chosen(self, tensor: Tensor, item: LaneCode, body: _Body) -> tuple[Code, str]:
+        """The pointer to one tensor of a list and the prefix of its strides' names."""
+        while body.parent is not None:
+            body = body.parent
+        prefix_ = self.names.fixed(("list", f"{tensor.name} {item.code}"), f"{tensor.name}_chosen")
+        pointer = f"{prefix_}_ptr"
+        if pointer not in self.chosen:
+            self.chosen.add(pointer)
+            limit = list_limit(self.plan.group, tensor)
+            self.helpers.add(f"pick_{limit}")
+            names = [("", "_address")]
+            names += [(f"stride_{d}_", f"_stride_{d}") for d in _indexed(self.plan, tensor)]
+            for inner, outer in names:
+                each = [f"{tensor.name}_{inner}{at}" for at in range(limit)]
+                body.lines.append(f"{prefix_}{outer} = {call(f'pick_{limit}', item.code, *each)}")
+            kind = f"tl.pointer_type({TL_TYPES[tensor.dtype]})"
+            body.lines.append(f"{pointer} = {prefix_}_address.to({kind})")
+        return Code(pointer), f"{prefix_}_stride_"
 
     # Values.
 
     def code(self, value: Value, body: _Body, guard: LaneCode | None) -> LaneCode:
         """The text of a value, its loads and reductions emitted before it."""
         match value:
+            case Const(literal, dtype) if dtype in NARROW_FLOATS:
+                return self._constant(number(literal), dtype)
             case Const(literal):
                 return LaneCode(number(literal), ())
             case Param(name, dtype):
                 if name in self.plan.group.sizes and dtype == "i64":
                     return LaneCode(method(Code(name), "to", "tl.int64"), ())
                 return LaneCode(Code(name), ())
+            case Given(tensor):
+                return LaneCode(Code(f"HAS_{tensor}"), ())
             case Index(name):
                 return self._index(name)
             case Ref(name):
                 let = self.plan.lets[name]
-                loads = any(isinstance(each, Load) for each in walk(let.value, self.plan.lets))
-                idle = guard is None or not loads or name in self.unguarded
+                idle = guard is None or name in self.unguarded or not self._needs_guard(let.value)
                 return self._let(name, body, None if idle else guard)
             case Load() | Reduce() | Scan():
                 return self._named(value, _hint(value), body, guard)
             case Cast(arg, dtype):
                 inner = self.code(arg, body, guard)
-                if arg.dtype == "int" or isinstance(arg, Const):
-                    return LaneCode(call("tl.full", "()", inner.code, TL_TYPES[dtype]), ())
-                return LaneCode(method(inner.code, "to", TL_TYPES[dtype]), inner.lanes)
+                if _compile_time(arg):
+                    return self._constant(inner.code, dtype)
+                return LaneCode(self._convert(inner.code, arg.dtype, dtype), inner.lanes)
             case Select(cond, then, other):
                 return self._select(cond, then, other, body, guard)
             case Op(op, args):
@@ -453,19 +519,40 @@ class _Role:
 
     def _typed(self, value: Value, body: _Body, guard: LaneCode | None, hint: str = "") -> LaneCode:
         """A value that has its type even where its text is a bare literal or an index."""
-        if isinstance(value, Const) or value.dtype == "int":
-            literal = self.code(value, body, guard).code
-            dtype = "i64" if value.dtype == "int" else value.dtype
-            return LaneCode(call("tl.full", "()", literal, TL_TYPES[dtype]), ())
+        if isinstance(value, Const):
+            return self._constant(number(value.value), value.dtype)
+        if value.dtype in LITERALS:
+            return self._constant(self.code(value, body, guard).code, value.dtype)
         if isinstance(value, Index) and self.role.axes[value.name].kind != "row":
             return LaneCode(method(Code(value.name), "to", "tl.int64"), (value.name,))
         if isinstance(value, Load) and hint:
             return self._load(value, body, guard)
         return self.code(value, body, guard)
 
+    def _constant(self, literal: Code, dtype: DType) -> LaneCode:
+        """A compile-time number as a run-time value of its type."""
+        if dtype in NARROW_FLOATS:
+            wide = call("tl.full", "()", literal, "tl.float32")
+            return LaneCode(self._convert(wide, "f32", dtype), ())
+        return LaneCode(call("tl.full", "()", literal, TL_TYPES[dtype]), ())
+
+    def _convert(self, code: Code, source: DType, target: DType) -> Code:
+        """A conversion between run-time types, as torch makes it; bf16 by way of f32."""
+        if source == target:
+            return code
+        if source == "bf16":
+            self.helpers.add("bf16_to_f32")
+            return self._convert(call("bf16_to_f32", code), "f32", target)
+        if target == "bf16":
+            self.helpers.add("f32_to_bf16")
+            return call("f32_to_bf16", self._convert(code, source, "f32"))
+        return method(code, "to", TL_TYPES[target])
+
     def _named(self, value: Value, hint: str, body: _Body, guard: LaneCode | None) -> LaneCode:
         """A variable that holds `value`, emitted once in the outermost body that can hold it."""
         home = self._home(value, body)
+        if guard is not None and not self._needs_guard(value):
+            guard = None
         key = (value, guard.code.text if guard else "")
         if key in home.known:
             return home.known[key]
@@ -487,10 +574,26 @@ class _Role:
     def _home(self, value: Value, body: _Body) -> _Body:
         needed = {i for i in value.axes if self.role.axes[i].kind == "loop"}
         while body.parent is not None and needed <= set(body.parent.loops):
+            if body.branch and self._reads_optional(value):
+                break
             body = body.parent
         return body
 
+    def _needs_guard(self, value: Value) -> bool:
+        """Whether a value loads what may be out of bounds where its branch is not taken."""
+        reads = walk(value, self.plan.lets)
+        return any(isinstance(each, Load) and not each.safe for each in reads)
+
+    def _reads_optional(self, value: Value) -> bool:
+        tensors = self.plan.group.tensors
+        return any(
+            isinstance(each, Load) and tensors[each.tensor].optional
+            for each in walk(value, self.plan.lets)
+        )
+
     def _load(self, load: Load, body: _Body, guard: LaneCode | None) -> LaneCode:
+        if load.safe:
+            guard = None
         items = [self.code(item, body, guard) for item in load.items]
         masks = [self._axis_mask(i) for i in self.lanes.order if any(i in c.lanes for c in items)]
         if guard is not None:
@@ -503,13 +606,15 @@ class _Role:
                 for u in (self.lanes.union(item, guard),)
             ]
             masks.append(guard)
-        pointer = self._pointer(load.tensor, load.items, items)
+        pointer = self._pointer(load.tensor, load.items, items, body)
         mask = self._all(masks)
         lanes = self.lanes.union(pointer, *([mask] if mask else []))
         pointer = self._filled(pointer, lanes)
         args = [pointer.code.text]
         if mask is not None:
-            args += [f"mask={self._filled_mask(mask, lanes)}", "other=0"]
+            other = "0.0" if load.dtype in FLOATS else "0"
+            plain = guard is None
+            args += [f"mask={self._filled_mask(mask, lanes, plain=plain)}", f"other={other}"]
         return LaneCode(Code(f"tl.load({', '.join(args)})"), lanes)
 
     def _select(
@@ -520,14 +625,14 @@ class _Role:
         body: _Body,
         guard: LaneCode | None,
     ) -> LaneCode:
-        loads = any(
-            isinstance(each, Load) for arm in (then, other) for each in walk(arm, self.plan.lets)
-        )
+        loads = self._needs_guard(then) or self._needs_guard(other)
+        if _compile_time(cond):
+            return self._choose(cond, then, other, body, guard)
         test = self._named(cond, "cond", body, guard) if loads else self.code(cond, body, guard)
         inner = outer = guard
         if loads:
             inner = self._and(guard, test)
-            if any(isinstance(each, Load) for each in walk(other, self.plan.lets)):
+            if self._needs_guard(other):
                 negated = LaneCode(prefix("~", test.code), test.lanes)
                 outer = self._and(guard, negated)
         a, b = self._typed(then, body, inner), self._typed(other, body, outer)
@@ -538,6 +643,25 @@ class _Role:
         lanes = self.lanes.union(test, a, b)
         return LaneCode(call("tl.where", test.at(lanes), a.at(lanes), b.at(lanes)), lanes)
 
+    def _choose(
+        self, cond: Value, then: Value, other: Value, body: _Body, guard: LaneCode | None
+    ) -> LaneCode:
+        """A choice at compile time: only the branch taken is in the compiled kernel."""
+        key = (Select(cond, then, other, then.dtype, then.axes), guard.code.text if guard else "")
+        if key in body.known:
+            return body.known[key]
+        name = self.names.fresh("chosen")
+        lines: list[str] = []
+        lanes: tuple[str, ...] = ()
+        for head, arm in ((f"if {_plain(cond)}:", then), ("else:", other)):
+            inner = _Body(body, body.loops, branch=True)
+            code = self._typed(arm, inner, guard)
+            lanes = self.lanes.union(LaneCode(code.code, lanes), code)
+            lines += [head, *(f"    {line}" for line in (*inner.lines, f"{name} = {code.code}"))]
+        body.lines += lines
+        body.known[key] = LaneCode(Code(name), lanes)
+        return body.known[key]
+
     def _and(self, guard: LaneCode | None, more: LaneCode) -> LaneCode:
         if guard is None:
             return more
@@ -547,12 +671,26 @@ class _Role:
     def _operate(
         self, op: str, args: tuple[Value, ...], body: _Body, guard: LaneCode | None
     ) -> LaneCode:
-        static = all(arg.dtype == "int" or isinstance(arg, Const) for arg in args)
+        static = all(_compile_time(arg) for arg in args)
+        if static and op not in ("and", "or", "not"):
+            return LaneCode(_plain(Op(op, args, "i64", frozenset())), ())
+        dtype = next((arg.dtype for arg in args if not _compile_time(arg)), args[0].dtype)
         codes = [self._operand(arg, args, body, guard) for arg in args]
         lanes = self.lanes.union(*codes)
         given = [each.at(lanes) for each in codes]
-        if static and op not in ("and", "or", "not"):
-            return LaneCode(_plain(Op(op, args, "i64", frozenset())), ())
+        if dtype in FLOATS:
+            wide = [
+                code if _compile_time(arg) else self._convert(code, arg.dtype, "f32")
+                for arg, code in zip(args, given, strict=True)
+            ]
+            if op == "truediv":
+                wide = [
+                    call("tl.full", "()", code, "tl.float32") if _compile_time(arg) else code
+                    for arg, code in zip(args, wide, strict=True)
+                ]
+            code = self._operate_floats(op, wide)
+            narrow = dtype if op not in _COMPARISONS else "f32"
+            return LaneCode(self._convert(code, "f32", narrow), lanes)
         match op:
             case "min" | "max":
                 return LaneCode(call(f"tl.{op}imum", *given), lanes)
@@ -573,11 +711,31 @@ class _Role:
             case _:
                 return LaneCode(infix(op, *given), lanes)
 
+    def _operate_floats(self, op: str, given: list[Code]) -> Code:
+        """An operator on f32, rounded as IEEE says; Triton's own `/`, sqrt and minus are not."""
+        match op:
+            case "truediv":
+                return call("tl.math.div_rn", *given)
+            case "sqrt":
+                return call("tl.sqrt_rn", *given)
+            case "rsqrt" | "abs":
+                return call(f"tl.{op}", *given)
+            case "neg":
+                return infix("mul", given[0], number(-1.0))
+            case "min" | "max" | "exp":
+                helper = {"min": "smaller", "max": "larger"}.get(op, op)
+                self.helpers.add(helper)
+                return call(helper, *given)
+            case _:
+                return infix(op, *given)
+
     def _operand(
         self, arg: Value, args: tuple[Value, ...], body: _Body, guard: LaneCode | None
     ) -> LaneCode:
         """An operand with the type of the others; Triton itself widens i32 beside i64."""
-        if isinstance(arg, Const) or arg.dtype == "int":
+        if isinstance(arg, Const):
+            return LaneCode(number(arg.value), ())
+        if _compile_time(arg):
             return self.code(arg, body, guard)
         if isinstance(arg, Cast) and arg.arg.dtype == "i32" and arg.dtype == "i64":
             others = [each for each in args if each is not arg]
@@ -606,9 +764,13 @@ class _Role:
             each, lanes = self._masked(value, body, guard, neutral)
         at = lanes.index(index)
         left = tuple(lane for lane in lanes if lane != index)
+        if kind == "sum" and value.dtype == "f32":
+            return LaneCode(self._tree_sum(each, lanes, index), left)
         reduced = call(f"tl.{_reducer(kind)}", each, f"axis={at}")
         if kind in ("any", "all"):
-            return LaneCode(infix("ne", reduced, number(0)), left)
+            name = self.names.fresh(f"{hint}_bit")
+            body.lines.append(f"{name} = {reduced}")
+            return LaneCode(infix("ne", Code(name), number(0)), left)
         if kind == "first" and value.none is not None:
             name = self.names.fresh(f"{hint}_at")
             body.lines.append(f"{name} = {reduced}")
@@ -618,6 +780,23 @@ class _Role:
             missing = infix("eq", found, neutral)
             return LaneCode(call("tl.where", missing, none.at(lanes), found), lanes)
         return LaneCode(reduced, left)
+
+    def _tree_sum(self, each: Code, lanes: tuple[str, ...], index: str) -> Code:
+        """The float sum of one order: the axis last, the others as rows."""
+        block, left = self.lanes.blocks[index], [lane for lane in lanes if lane != index]
+        if not left:
+            self.helpers.add("tree_sum")
+            return call("tree_sum", each, block)
+        self.helpers.add("tree_sum_rows")
+        if lanes[-1] != index:
+            order = [lanes.index(lane) for lane in (*left, index)]
+            each = call("tl.permute", each, f"({', '.join(map(str, order))})")
+        rows = " * ".join(self.lanes.blocks[lane] for lane in left)
+        if len(left) == 1:
+            return call("tree_sum_rows", each, rows, block)
+        flat = call("tl.reshape", each, f"({rows}, {block})")
+        summed = call("tree_sum_rows", flat, rows, block)
+        return call("tl.reshape", summed, self.lanes.shape(tuple(left)))
 
     def _masked(
         self, value: Reduce, body: _Body, guard: LaneCode | None, neutral: Code
@@ -662,14 +841,6 @@ class _Role:
         return LaneCode(Code(part), lanes)
 
 
-HELPERS["multiply"] = '''\
-@triton.jit
-def multiply(a, b):
-    """The product, for tl.reduce."""
-    return a * b
-'''
-
-
 def _hint(value: Load | Reduce | Scan) -> str:
     match value:
         case Load(tensor):
@@ -678,7 +849,24 @@ def _hint(value: Load | Reduce | Scan) -> str:
             return f"{kind}_{index}"
 
 
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+
+
+def _compile_time(value: Value) -> bool:
+    """Whether a value is known when the kernel is compiled."""
+    match value:
+        case Const() | Given():
+            return True
+        case Param(_, dtype):
+            return dtype in LITERALS
+        case Op(_, args):
+            return all(_compile_time(arg) for arg in args)
+    return False
+
+
 def _neutral(kind: str, dtype: DType) -> Code:
+    if dtype == "f32":
+        return number(0.0)
     low, high = LIMITS[dtype]
     values = {"sum": 0, "any": 0, "all": 1, "min": high, "max": low, "first": LIMITS["i64"][1]}
     return number(values[kind])

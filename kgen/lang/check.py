@@ -14,7 +14,7 @@ from kgen.diagnostics import Report, nearest
 from kgen.lang import syntax
 from kgen.lang.infer import Scope, coerce
 from kgen.lang.syntax import Call, Expr, Item, Name
-from kgen.lang.typed import Group, Let, Scalar, Size, Store, Tensor, Value, is_host
+from kgen.lang.typed import Const, Group, Index, Let, Scalar, Size, Store, Tensor, Value, is_host
 from kgen.lang.types import ELEMENT_TYPES, DType, widens
 from kgen.spec.located import Text
 from kgen.spec.model import GroupSpec, Package, ScalarSpec, StoreSpec, TensorSpec
@@ -74,6 +74,7 @@ class _Checker:
             name=spec.name.value,
             summary=spec.summary,
             eager=spec.eager.value if spec.eager else None,
+            eager_ulps=self._ulps(),
             when=when,
             when_text=spec.when.value if spec.when else "",
             sizes=cast("dict[str, Size]", sizes),
@@ -83,6 +84,7 @@ class _Checker:
             extent_texts={name.value: text.value for name, text in spec.indices},
             lets={name: let for name, let in scope.lets.items() if let is not None},
             stores=tuple(each for each in stores if each is not None),
+            program=self._program(),
             tile=tile,
             warps=warps,
             file=spec.file.rsplit("/", 1)[-1],
@@ -107,11 +109,12 @@ class _Checker:
         for name in texts:
             scope.params[name] = "int" if name in static else "i64"
         for each in spec.scalars:
-            known = each.type.value in ("static", "i32", "i64")
+            known = each.type.value in _SCALAR_TYPES
             kind = "int" if each.type.value == "static" or not known else each.type.value
             scope.params[each.name.value] = cast("DType", kind)
         scope.extents = {name.value: None for name, _ in spec.indices}
         scope.texts = {name.value: text for name, text in (*spec.lets, *spec.masks)}
+        scope.optional = {each.name.value for each in spec.tensors if each.optional}
         scope.readable = {each.name.value for each in spec.tensors if each.mode != "out"}
         for tensor in spec.tensors:
             scope.tensors[tensor.name.value] = self._tensor_type(tensor)
@@ -160,20 +163,23 @@ class _Checker:
         return Size(name.value, static, ends[0], ends[1], None, text.value, where) if ends else None
 
     def _scalar(self, spec: ScalarSpec) -> Scalar | None:
-        if spec.type.value not in ("static", "i32", "i64"):
+        if spec.type.value not in _SCALAR_TYPES:
             self.report.add(
                 "bad-type",
                 spec.type.span,
                 f"`{spec.type.value}` is not the type of a scalar",
-                "write i32, i64 or static",
+                f"write {', '.join(_SCALAR_TYPES)}",
             )
             return None
         ends = self._ends(spec.values, "the range of a scalar")
         if ends is None:
             return None
+        default = self._host(spec.default, "the default of a scalar") if spec.default else None
         kind = self.scope.params[spec.name.value]
         text = f"{spec.type.value} {spec.values.value}" if spec.values else spec.type.value
-        return Scalar(spec.name.value, kind, ends[0], ends[1], text, spec.doc, spec.name.span)
+        return Scalar(
+            spec.name.value, kind, ends[0], ends[1], default, text, spec.doc, spec.name.span
+        )
 
     def _tensor_type(self, spec: TensorSpec) -> tuple[DType, tuple[Expr, ...]] | None:
         expr = syntax.parse(spec.type, self.report)
@@ -187,7 +193,13 @@ class _Checker:
                 f"write an element type ({', '.join(ELEMENT_TYPES)}) and sizes: i32[batch, K1]",
             )
             return None
-        return expr.base.id, expr.items
+        items = expr.items
+        if spec.list is not None:  # a list is indexed first
+            length = syntax.parse(spec.list, self.report)
+            if length is None:
+                return None
+            items = (length, *items)
+        return expr.base.id, items
 
     def _tensor(self, spec: TensorSpec) -> Tensor | None:
         known = self.scope.tensors[spec.name.value]
@@ -206,6 +218,17 @@ class _Checker:
         if not ok or ends is None:
             return None
         distinct, repeats = self._distinct(spec)
+        length = None
+        if spec.list is not None:
+            length, dims = dims[0], dims[1:]
+            if length is not None and length.dtype != "int":
+                self.report.add(
+                    "wrong-type",
+                    spec.list.span,
+                    "how many tensors a list has must be a static size",
+                    "declare it `static 1 .. 8`: the kernel has a pointer for each",
+                )
+                return None
         return Tensor(
             name=spec.name.value,
             dtype=dtype,
@@ -216,7 +239,9 @@ class _Checker:
             distinct=distinct,
             repeats=repeats,
             layout=cast('Literal["contiguous", "rows", "any"]', spec.layout),
-            text=spec.type.value,
+            length=length,
+            optional=spec.optional,
+            type_text=spec.type.value,
             values_text=spec.values.value if spec.values else "",
             doc=spec.doc,
             span=spec.name.span,
@@ -246,8 +271,10 @@ class _Checker:
     def _store(self, spec: StoreSpec) -> Store | None:
         scope, report = self.scope, self.report
         target = syntax.parse(spec.target, report)
-        value = scope.value(spec.value)
-        when = scope.value(spec.when) if spec.when else None
+        condition = syntax.parse(spec.when, report) if spec.when else None
+        when = scope.infer(condition) if condition is not None else None
+        with scope.granting(condition):
+            value = scope.value(spec.value)
         if target is None:
             return None
         if not isinstance(target, Item):
@@ -276,7 +303,8 @@ class _Checker:
                 "declare it with mode: out, or inout if what it held before is read or survives",
             )
         self.used.add(target.base.id)
-        items = scope.items(target, tensor.name.value)
+        with scope.granting(condition):
+            items = scope.items(target, tensor.name.value)
         known = scope.tensors[tensor.name.value]
         if when is not None and when.dtype != "bool" and spec.when is not None:
             report.add("wrong-type", spec.when.span, "`when` must be a condition")
@@ -284,6 +312,19 @@ class _Checker:
         if items is None or value is None or known is None or (spec.when and when is None):
             return None
         axes = frozenset().union(*(item.axes for item in items))
+        if tensor.list is not None and not isinstance(items[0], Index | Const):
+            report.add(
+                "wrong-type",
+                target.items[0].span,
+                f"the list `{tensor.name.value}` is indexed by an index of the group",
+            )
+            return None
+        decided: frozenset[str] = frozenset()
+        if spec.collide is not None:
+            found = self._collide(spec, spec.collide, target, axes, condition)
+            if found is None:
+                return None
+            when, decided = found
         parts = [(spec.value, value)]
         if spec.when is not None and when is not None:
             parts.append((spec.when, when))
@@ -307,11 +348,45 @@ class _Checker:
             value=stored,
             when=when,
             axes=axes,
+            decided=decided,
+            trusted=spec.trusted,
             target_text=spec.target.value,
-            value_text=spec.value.value + (f" when {spec.when.value}" if spec.when else ""),
+            value_text=_store_text(spec),
             span=spec.target.span,
             value_span=spec.value.span,
         )
+
+    def _collide(
+        self,
+        spec: StoreSpec,
+        text: Text,
+        target: Item,
+        axes: frozenset[str],
+        condition: Expr | None,
+    ) -> tuple[Value, frozenset[str]] | None:
+        """The store's condition with `collide` in it, and the index along which it decides."""
+        words = text.value.split()
+        if len(words) != 2 or words[0] not in ("first", "last"):
+            self.report.add(
+                "bad-choice",
+                text.span,
+                f"`{text.value}` is not a `collide`",
+                "write `first k` or `last k`: the point with the lowest or the highest k wins",
+            )
+            return None
+        start = text.value.index(words[1], len(words[0]))
+        index = Name(words[1], text.part(start, start + len(words[1])))
+        if index.id not in axes:
+            self.report.add(
+                "not-an-index",
+                index.span,
+                f"`{spec.target.value}` does not vary with an index `{index.id}`",
+                nearest(index.id, axes),
+            )
+            return None
+        won = self.scope.winner(words[0], index, target, condition)
+        value = self.scope.infer(won) if won is not None else None
+        return (value, frozenset((index.id,))) if value is not None else None
 
     # What is used, bound and scheduled.
 
@@ -354,6 +429,25 @@ class _Checker:
                     f"nothing stores to the `{tensor.mode}` tensor `{name_text}`",
                     "add a line under `store`, or make it an `in` tensor",
                 )
+
+    def _ulps(self) -> int:
+        text = self.spec.eager_ulps
+        if text is None or text.value.isdecimal():
+            return int(text.value) if text is not None else 0
+        self.report.add("bad-choice", text.span, "`eager_ulps` is a whole number: 1")
+        return 0
+
+    def _program(self) -> tuple[str, ...] | None:
+        for name in self.spec.program or ():
+            if name.value not in self.scope.extents:
+                self.report.add(
+                    "bad-schedule",
+                    name.span,
+                    f"there is no index `{name.value}`",
+                    nearest(name.value, self.scope.extents),
+                )
+        program = self.spec.program
+        return tuple(name.value for name in program) if program is not None else None
 
     def _schedule(self) -> tuple[dict[str, int], int | None]:
         tile: dict[str, int] = {}
@@ -427,14 +521,26 @@ def _check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
     given = {arg.arg for arg in functions[name].args.kwonlyargs}
     wanted = {each.name.value for each in spec.tensors}
     wanted |= {each.name.value for each in spec.scalars}
-    if given != wanted:
+    spare = {each.name.value for each in spec.tensors if each.optional}
+    spare |= {each.name.value for each in spec.scalars if each.default is not None}
+    if (given ^ wanted) - spare:
         report.add(
             "bad-eager",
             spec.eager.span,
             f"`{name}` in eager.py takes other arguments than the group: "
-            + _listed(sorted(given ^ wanted)),
+            + _listed(sorted((given ^ wanted) - spare)),
             "it takes the group's tensors and scalars, keyword-only and by the same names",
         )
+
+
+def _store_text(spec: StoreSpec) -> str:
+    parts = [spec.value.value]
+    parts += [f"when {spec.when.value}"] if spec.when else []
+    parts += [f"collide {spec.collide.value}"] if spec.collide else []
+    return ", ".join(parts) if len(parts) > 1 else parts[0]
+
+
+_SCALAR_TYPES = ("i32", "i64", "f32", "static")
 
 
 def _is_static(text: Text) -> bool:

@@ -6,6 +6,8 @@ have one type, by casts that torch would make too; or None after a diagnostic.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kgen.diagnostics import Report, Span, nearest
@@ -16,6 +18,7 @@ from kgen.lang.typed import (
     Axes,
     Cast,
     Const,
+    Given,
     Index,
     Let,
     Load,
@@ -27,11 +30,26 @@ from kgen.lang.typed import (
     Select,
     Value,
 )
-from kgen.lang.types import CASTS, LIMITS, DType, promote
+from kgen.lang.types import (
+    CASTS,
+    FLOATS,
+    LIMITS,
+    LITERALS,
+    NARROW_FLOATS,
+    DType,
+    exact,
+    promote,
+)
 from kgen.spec.located import Text
 
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-_FUNCTIONS: dict[str, int | None] = {"min": None, "max": None, "abs": 1, "clamp": 3}
+_UNARY = ("abs", "sqrt", "rsqrt", "exp")
+_FUNCTIONS: dict[str, int | None] = {
+    **dict.fromkeys(_UNARY, 1),
+    "min": None,
+    "max": None,
+    "clamp": 3,
+}
 _REDUCTIONS: dict[str, int | None] = {
     "sum": 1,
     "count": 1,
@@ -56,6 +74,8 @@ class Scope:
     texts: dict[str, Text] = field(default_factory=dict)
     lets: dict[str, Let | None] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
+    optional: set[str] = field(default_factory=set)
+    given: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
 
     def value(self, text: Text) -> Value | None:
@@ -73,8 +93,8 @@ class Scope:
             self.open.append(name)
             text = self.texts[name]
             value = self.value(text)
-            if value is not None and value.dtype == "int":  # a let is a run-time value
-                value = coerce(value, "i64", text.span, self.report)
+            if value is not None and value.dtype in LITERALS:  # a let is a run-time value
+                value = coerce(value, _own_type(value), text.span, self.report)
             self.open.pop()
             self.lets[name] = Let(name, value, text.value, text.span) if value is not None else None
         let = self.lets[name]
@@ -84,17 +104,34 @@ class Scope:
         """The typed tree of an expression."""
         match expr:
             case Number(value, span):
-                return self._fits(Const(value, "int"), "i64", span)
+                literal = Const(value, "int" if isinstance(value, int) else "float")
+                return self._fits(literal, "i64", span)
             case Name(id, span):
                 return self._name(id, span)
             case Item():
                 return self._load(expr)
+            case Apply("if", (cond, then, other), span):
+                test = self.infer(cond)
+                with self.granting(cond):
+                    first = self.infer(then)
+                second = self.infer(other)
+                if test is None or first is None or second is None:
+                    return None
+                return self._select([test, first, second], expr.args, span)
             case Apply(op, args, span):
                 values = [self.infer(arg) for arg in args]
                 known = [value for value in values if value is not None]
                 return self._apply(op, known, args, span) if len(known) == len(args) else None
             case Call():
                 return self._call(expr)
+
+    @contextlib.contextmanager
+    def granting(self, cond: Expr | None) -> Iterator[None]:
+        """While this is open the optional tensors that `cond` asks for may be read."""
+        asked = _asked(cond) if cond is not None else []
+        self.given += asked
+        yield
+        del self.given[len(self.given) - len(asked) :]
 
     def _name(self, id: str, span: Span) -> Value | None:
         self.used.add(id)
@@ -135,6 +172,13 @@ class Scope:
                 span,
                 f"`{name}` is an `out` tensor",
                 "use the let that was stored to it, or declare it with mode: inout",
+            )
+        elif name in self.optional and name not in self.given:
+            self.report.add(
+                "ungiven",
+                span,
+                f"`{name}` is optional and may not be given here",
+                f"write {name}[...] if given({name}) else ...",
             )
         items = self.items(expr, name)
         known = self.tensors.get(name)
@@ -178,10 +222,8 @@ class Scope:
                     )
                     return None
             return Op(op, tuple(values), "bool", axes)
-        if op == "if":
-            return self._select(values, args, span)
         if all(isinstance(value, Const) and value.dtype == "int" for value in values):
-            folded = _fold(op, [value.value for value in values if isinstance(value, Const)])
+            folded = _fold(op, [int(value.value) for value in values if isinstance(value, Const)])
             if folded is not None:
                 return self._fits(Const(folded, "int"), "i64", span)
         if op == "pow":
@@ -198,6 +240,28 @@ class Scope:
         if united is None:
             return None
         same, dtype = united
+        if dtype in FLOATS and op in ("floordiv", "mod"):
+            self.report.add(
+                "wrong-type",
+                span,
+                f"`//` and `%` take integers, this has type {dtype}",
+                "write `/`",
+            )
+            return None
+        if op in ("truediv", "sqrt", "rsqrt", "exp"):
+            if dtype == "float" or (op != "truediv" and dtype not in FLOATS):
+                self.report.add(
+                    "wrong-type",
+                    span,
+                    f"this takes a number of a float type, not {dtype}",
+                    "cast an operand: f32(...)",
+                )
+                return None
+            if dtype not in FLOATS:  # torch divides integers as f32
+                same = tuple(each if each.dtype == "int" else _cast(each, "f32") for each in same)
+                if all(each.dtype == "int" for each in same):
+                    same = tuple(_cast(each, "f32") for each in same)
+                dtype = "f32"
         if op in ("floordiv", "mod") and isinstance(same[1], Const) and same[1].value == 0:
             self.report.add("division-by-zero", args[1].span, "the divisor is 0")
             return None
@@ -216,8 +280,8 @@ class Scope:
         if united is None:
             return None
         (then, other), dtype = united
-        if dtype == "int":
-            dtype = "i64"
+        if dtype in LITERALS:
+            dtype = "i64" if dtype == "int" else "f32"
         branches = [coerce(each, dtype, span, self.report) for each in (then, other)]
         if branches[0] is None or branches[1] is None:
             return None
@@ -240,19 +304,21 @@ class Scope:
             dtype = promote(dtype, value.dtype)
         same: list[Value] = []
         for value, arg in zip(values, args, strict=True):
-            if value.dtype == "int":
+            if value.dtype in LITERALS:
                 fitted = self._fits(value, dtype, arg.span)
                 if fitted is None:
                     return None
                 same.append(fitted)
             else:
-                same.append(value if value.dtype == dtype else Cast(value, dtype, value.axes))
+                same.append(_cast(value, dtype))
         return tuple(same), dtype
 
     def _call(self, call: Call) -> Value | None:
         name, span = call.name, call.span
         if name == "prefix" and call.over:
             return self._prefix(call)
+        if name == "given" and not call.over:
+            return self._given(call)
         values = [self.infer(arg) for arg in call.args]
         known_over = self._over(call)
         args = [value for value in values if value is not None]
@@ -282,8 +348,8 @@ class Scope:
             return self._reduce(call, args)
         if name in CASTS:
             return self._cast(name, args[0], call)
-        if name == "abs":
-            return self._apply("abs", args, call.args, span)
+        if name in _UNARY:
+            return self._apply(name, args, call.args, span)
         if name == "clamp":
             low = self._apply("min", [args[0], args[2]], (call.args[0], call.args[2]), span)
             return low and self._apply("max", [low, args[1]], (call.args[0], call.args[1]), span)
@@ -312,9 +378,17 @@ class Scope:
             return self._apply(
                 "ne", [arg, Const(0, "int")], (call.args[0], call.args[0]), call.span
             )
-        if arg.dtype == "int":
+        if arg.dtype in LITERALS and (arg.dtype == "int" or dtype in FLOATS):
             return coerce(arg, dtype, call.span, self.report)
-        return Cast(arg, dtype, arg.axes)
+        if arg.dtype in FLOATS and dtype not in FLOATS:
+            self.report.add(
+                "wrong-type",
+                call.span,
+                f"a float is not converted to {dtype}: backends differ on NaN and large values",
+                "compare it, or keep it a float",
+            )
+            return None
+        return _cast(arg, dtype)
 
     def _reduce(self, call: Call, args: list[Value]) -> Value | None:
         name, arg = call.name, args[0]
@@ -331,18 +405,32 @@ class Scope:
             )
             self.report.add("wrong-type", arg_span, f"`{name}` takes numbers", help)
             return None
-        if arg.dtype == "int":
-            coerced = coerce(arg, "i64", arg_span, self.report)
+        if arg.dtype in LITERALS:
+            coerced = coerce(arg, _own_type(arg), arg_span, self.report)
             if coerced is None:
                 return None
             arg = coerced
+        if arg.dtype in FLOATS and (name != "sum" or arg.dtype != "f32"):
+            help = "write sum[..](f32(...))" if name == "sum" else "of floats there are sums alone"
+            self.report.add(
+                "wrong-type", arg_span, f"`{name}` does not take numbers of type {arg.dtype}", help
+            )
+            return None
+        running = [each for each in call.over if not self._static_index(each.id)]
+        if arg.dtype == "f32" and running:
+            self.report.add(
+                "float-sum",
+                running[0].span,
+                f"`{running[0].id}` takes a number of values that is not known at compile time",
+                "make its size static: a float sum is a tree over all of them",
+            )
+            return None
         if name in (*_SCANS, "first") and len(call.over) != 1:
             self.report.add("wrong-arguments", call.span, f"`{name}` runs over one index")
             return None
         if name in _SCANS:
             index = call.over[0].id
-            wide = arg if arg.dtype == "i64" else Cast(arg, "i64", arg.axes)
-            return Scan(name, index, wide, "i64", arg.axes | {index})
+            return Scan(name, index, _cast(arg, "i64"), "i64", arg.axes | {index})
         if name == "first":
             none = coerce(args[1], "i64", call.args[1].span, self.report)
             if none is None:
@@ -350,10 +438,46 @@ class Scope:
             index = call.over[0].id
             return Reduce(name, index, arg, none, "i64", (arg.axes - {index}) | none.axes)
         if name in ("sum", "count"):
-            arg, name = Cast(arg, "i64", arg.axes) if arg.dtype != "i64" else arg, "sum"
+            arg, name = arg if arg.dtype == "f32" else _cast(arg, "i64"), "sum"
         for over in reversed(call.over):
             arg = Reduce(name, over.id, arg, None, arg.dtype, arg.axes - {over.id})
         return arg
+
+    def _static_index(self, name: str) -> bool:
+        extent = self.extents[name]
+        return extent is None or extent.dtype == "int"
+
+    def _given(self, call: Call) -> Value | None:
+        arg = call.args[0] if len(call.args) == 1 else None
+        if not isinstance(arg, Name) or arg.id not in self.optional:
+            self.report.add(
+                "wrong-arguments",
+                call.span,
+                "`given` takes the name of an optional tensor",
+                nearest(arg.id if isinstance(arg, Name) else "", self.optional),
+            )
+            return None
+        self.used.add(arg.id)
+        return Given(arg.id)
+
+    def winner(self, keep: str, index: Name, target: Item, when: Expr | None) -> Expr | None:
+        """The condition that a point is the first (or last) along `index` to store to its place."""
+        other = Name(f"{index.id}_other", index.span)
+        self.extents[other.id] = self.extents[index.id]
+        clash: Expr = Apply("lt" if keep == "first" else "gt", (other, index), index.span)
+        for item in target.items:
+            value = self.infer(item)
+            if value is None:
+                return None
+            if index.id in value.axes:
+                same = Apply("eq", (self._rename(item, index.id, other), item), item.span)
+                clash = Apply("and", (clash, same), index.span)
+        if when is not None:
+            stored = self._rename(when, index.id, other)
+            clash = Apply("and", (clash, stored), index.span)
+        anyone = Call("any", (other,), (clash,), index.span, index.span)
+        alone = Apply("not", (anyone,), index.span)
+        return alone if when is None else Apply("and", (when, alone), index.span)
 
     def _prefix(self, call: Call) -> Value | None:
         """`prefix[r](e)`: the sum of e over the rows before r, an index of its own."""
@@ -395,33 +519,65 @@ class Scope:
                 return Item(base, tuple(self._rename(item, index, to) for item in items), span)
 
     def _fits(self, value: Value, dtype: DType, span: Span) -> Value | None:
-        low, high = LIMITS[dtype]
-        if isinstance(value, Const) and not low <= value.value <= high:
-            self.report.add(
-                "wrong-type",
-                span,
-                f"{value.value} does not fit {dtype}",
-                "cast the other operand to i64" if dtype in ("i32", "u8") else "",
-            )
-            return None
-        return value
+        """A compile-time number that has a value of its own in `dtype`."""
+        problem = _misfit(value, dtype)
+        if not problem:
+            return value
+        help = ""
+        if dtype in NARROW_FLOATS:
+            help = f"write {dtype}(...) to round it, or cast the other operand to f32"
+        elif dtype in ("i32", "u8"):
+            help = "cast the other operand to i64"
+        self.report.add("wrong-type", span, problem, help)
+        return None
 
 
 def coerce(value: Value, dtype: DType, span: Span, report: Report) -> Value | None:
     """`value` as `dtype`: a compile-time number takes the type, another value is cast to it."""
+    if not isinstance(value, Const):
+        return _cast(value, dtype)
+    if dtype not in FLOATS and (problem := _misfit(value, dtype)):
+        report.add("wrong-type", span, problem)
+        return None
+    return Const(value.value, dtype)
+
+
+def _misfit(value: Value, dtype: DType) -> str:
+    """Why a compile-time number has no value of its own in `dtype`; empty if it has."""
+    if dtype in NARROW_FLOATS and not isinstance(value, Const):
+        return f"a static number beside {dtype} may have to be rounded"
+    if not isinstance(value, Const) or dtype in LITERALS:
+        return ""
+    if dtype in FLOATS:
+        return "" if exact(value.value, dtype) else f"{value.value} is not a number of {dtype}"
+    low, high = LIMITS[dtype]
+    fits = isinstance(value.value, float) or low <= value.value <= high
+    return "" if fits else f"{value.value} does not fit {dtype}"
+
+
+def _cast(value: Value, dtype: DType) -> Value:
     if value.dtype == dtype:
         return value
-    if isinstance(value, Const):
-        low, high = LIMITS[dtype]
-        if not low <= value.value <= high:
-            report.add("wrong-type", span, f"{value.value} does not fit {dtype}")
-            return None
-        return Const(value.value, dtype)
-    return Cast(value, dtype, value.axes)
+    return Const(value.value, dtype) if isinstance(value, Const) else Cast(value, dtype, value.axes)
+
+
+def _own_type(value: Value) -> DType:
+    """The type that a compile-time number has by itself, as in torch.tensor."""
+    return "i64" if value.dtype == "int" else "f32"
 
 
 def _axes(values: list[Value]) -> Axes:
     return NO_AXES.union(*(value.axes for value in values))
+
+
+def _asked(cond: Expr) -> list[str]:
+    """The optional tensors that are given wherever `cond` holds."""
+    match cond:
+        case Call("given", (), (Name(id),)):
+            return [id]
+        case Apply("and", args):
+            return [name for arg in args for name in _asked(arg)]
+    return []
 
 
 def _fold(op: str, args: list[int]) -> int | None:

@@ -7,6 +7,7 @@ of the language's functions, not what the names of a group mean.
 from __future__ import annotations
 
 import ast
+import math
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,9 +17,9 @@ from kgen.spec.located import Text
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """An integer literal."""
+    """A literal. Never -0.0, which is `-` applied to 0.0."""
 
-    value: int
+    value: float
     span: Span
 
 
@@ -52,7 +53,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`tensor[a, b]`; `items` are its indices."""
+    """`tensor[a, b]`, or `list[l][a, b]`; `items` are all the indices."""
 
     base: Name
     items: tuple[Expr, ...]
@@ -65,6 +66,7 @@ _BINARY: dict[type[ast.operator], str] = {
     ast.Add: "add",
     ast.Sub: "sub",
     ast.Mult: "mul",
+    ast.Div: "truediv",
     ast.FloorDiv: "floordiv",
     ast.Mod: "mod",
     ast.Pow: "pow",
@@ -78,7 +80,6 @@ _COMPARE: dict[type[ast.cmpop], str] = {
     ast.GtE: "ge",
 }
 _INSTEAD: dict[type[ast.AST], str] = {
-    ast.Div: "write `//` for a quotient rounded down",
     ast.BitAnd: "write `and`",
     ast.BitOr: "write `or`",
     ast.Invert: "write `not`",
@@ -137,7 +138,7 @@ class _Reader:
         match node:
             case ast.Constant(bool()):
                 return self.refuse(node, f"`{node.value!r}`")
-            case ast.Constant(int(literal)):
+            case ast.Constant(int(literal) | float(literal)) if math.isfinite(literal):
                 return Number(literal, span)
             case ast.Name(id):
                 return Name(id, span)
@@ -156,7 +157,7 @@ class _Reader:
                 )
             case ast.UnaryOp(ast.USub(), operand):
                 negated = self.read(operand)
-                if isinstance(negated, Number):
+                if isinstance(negated, Number) and negated.value != 0:
                     return Number(-negated.value, span)
                 return Apply("neg", (negated,), span)
             case ast.UnaryOp(ast.Not(), operand):
@@ -175,6 +176,9 @@ class _Reader:
                 return Apply("if", (self.read(test), self.read(body), self.read(orelse)), span)
             case ast.Subscript(ast.Name() as base, index):
                 return Item(Name(base.id, self.span(base)), self.items(index), span)
+            case ast.Subscript(ast.Subscript(ast.Name() as base, chosen), index):  # of a list
+                items = (*self.items(chosen), *self.items(index))
+                return Item(Name(base.id, self.span(base)), items, span)
             case ast.Call(function, args, keywords):
                 return self.call(node, function, args, bool(keywords))
             case _:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kgen.lang.typed import (
     Cast,
     Const,
+    Given,
     Index,
     Load,
     Op,
@@ -45,6 +46,7 @@ _INFIX = {
     "add": ("+", SUM),
     "sub": ("-", SUM),
     "mul": ("*", PRODUCT),
+    "truediv": ("/", PRODUCT),
     "floordiv": ("//", PRODUCT),
     "mod": ("%", PRODUCT),
     "lt": ("<", COMPARE),
@@ -89,9 +91,9 @@ def method(value: Code, name: str, *args: Code | str) -> Code:
     return Code(f"{value.at(ATOM)}.{name}({', '.join(str(arg) for arg in args)})")
 
 
-def number(value: int) -> Code:
+def number(value: float) -> Code:
     """A literal."""
-    return Code(str(value), ATOM if value >= 0 else UNARY)
+    return Code(repr(value), ATOM if value >= 0 else UNARY)
 
 
 def spec_text(value: Value) -> Code:
@@ -101,6 +103,8 @@ def spec_text(value: Value) -> Code:
             return number(literal)
         case Param(name) | Index(name) | Ref(name):
             return Code(name)
+        case Given(tensor):
+            return call("given", tensor)
         case Load(tensor, items):
             return Code(f"{tensor}[{', '.join(str(spec_text(item)) for item in items)}]")
         case Cast(arg, dtype):

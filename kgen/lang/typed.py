@@ -19,9 +19,9 @@ NO_AXES: Axes = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A number; of type `int` until an operand or a cast gives it another."""
+    """A number; of type `int` or `float` until an operand or a cast gives it another."""
 
-    value: int
+    value: float
     dtype: DType
     axes: Axes = NO_AXES
 
@@ -32,6 +32,15 @@ class Param:
 
     name: str
     dtype: DType
+    axes: Axes = NO_AXES
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """Whether the caller gives an optional tensor; known at compile time."""
+
+    tensor: str
+    dtype: DType = "bool"
     axes: Axes = NO_AXES
 
 
@@ -55,12 +64,16 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """An element of a tensor, as it was before the group."""
+    """An element of a tensor, as it was before the group.
+
+    `safe`: shown to be in bounds at every point, so that it may happen where no branch takes it.
+    """
 
     tensor: str
     items: tuple[Value, ...]
     dtype: DType
     axes: Axes
+    safe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +133,7 @@ class Scan:
     axes: Axes
 
 
-Value: TypeAlias = Const | Param | Index | Ref | Load | Op | Cast | Select | Reduce | Scan
+Value: TypeAlias = Const | Param | Given | Index | Ref | Load | Op | Cast | Select | Reduce | Scan
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +157,7 @@ class Scalar:
     dtype: DType
     low: Value | None
     high: Value | None
+    default: Value | None
     text: str
     doc: str
     span: Span
@@ -156,7 +170,10 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor of the caller. `distinct`: no value twice, but for `repeats` if that is given."""
+    """A tensor of the caller, or a list of `length` tensors, which is indexed first.
+
+    `distinct`: no value twice, but for `repeats` if that is given. `dims` are those of one tensor.
+    """
 
     name: str
     dtype: DType
@@ -167,10 +184,17 @@ class Tensor:
     distinct: bool
     repeats: Value | None
     layout: Literal["contiguous", "rows", "any"]
-    text: str
+    length: Value | None
+    optional: bool
+    type_text: str
     values_text: str
     doc: str
     span: Span
+
+    @property
+    def text(self) -> str:
+        """The declared type, for a person."""
+        return f"list of {self.type_text}" if self.length is not None else self.type_text
 
     @property
     def written(self) -> bool:
@@ -190,13 +214,18 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """`tensor[items] = value` at every point of `axes` where `when` holds."""
+    """`tensor[items] = value` at every point of `axes` where `when` holds.
+
+    `decided`: indices whose colliding points `when` has sorted out. `trusted`: why the rest is apart.
+    """
 
     tensor: str
     items: tuple[Value, ...]
     value: Value
     when: Value | None
     axes: Axes
+    decided: Axes
+    trusted: str
     target_text: str
     value_text: str
     span: Span
@@ -210,6 +239,7 @@ class Group:
     name: str
     summary: str
     eager: str | None
+    eager_ulps: int
     when: Value | None
     when_text: str
     sizes: dict[str, Size]
@@ -219,6 +249,7 @@ class Group:
     extent_texts: dict[str, str]
     lets: dict[str, Let]
     stores: tuple[Store, ...]
+    program: tuple[str, ...] | None
     tile: dict[str, int]
     warps: int | None
     file: str
@@ -239,7 +270,7 @@ class Group:
 def children(value: Value) -> tuple[Value, ...]:
     """The values that a value is made of, a let's own tree not among them."""
     match value:
-        case Const() | Param() | Index() | Ref():
+        case Const() | Param() | Given() | Index() | Ref():
             return ()
         case Load(_, items):
             return items
@@ -270,4 +301,6 @@ def walk(value: Value, lets: dict[str, Let]) -> Iterator[Value]:
 
 def is_host(value: Value) -> bool:
     """Whether a value is known before the launch: it has sizes, scalars and numbers only."""
-    return all(isinstance(each, Const | Param | Op | Cast | Select) for each in walk(value, {}))
+    return all(
+        isinstance(each, Const | Param | Given | Op | Cast | Select) for each in walk(value, {})
+    )

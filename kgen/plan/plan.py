@@ -13,12 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kgen.analysis.places import Undefined, bound_indices, check_places, loads_of
+from kgen.analysis.bounds import Bounds
+from kgen.analysis.places import Algebra, Undefined, bound_indices, check_places, loads_of
 from kgen.analysis.ranges import Ranges, check_ranges
 from kgen.diagnostics import Report
-from kgen.lang.typed import Group, Let, Param, Store, Value, walk
+from kgen.lang.typed import Given, Group, Let, Load, Param, Store, Value, walk
 
 TILE = 1024  # elements of a wide tile: 8 for each of the 128 threads of 4 warps
+WIDEST = 2048  # elements of a program; outer static indices are spread over programs beyond it
 ROW_TILE = 128  # rows of a program whose rows have no inner axis
 
 Kind = Literal["row", "tile", "lanes", "loop"]
@@ -78,6 +80,7 @@ class Plan:
     size_names: tuple[str, ...]
     scalar_names: tuple[str, ...]
     static_names: tuple[str, ...]
+    given: tuple[str, ...]
 
     @property
     def blocks(self) -> dict[str, Axis]:
@@ -98,6 +101,7 @@ def make_plan(group: Group, report: Report) -> Plan | None:
     if len(report.diagnostics) > before:
         return None
     ranges = Ranges(group)
+    ranges.inside = Bounds(Algebra(group, Ranges(group))).inside
     lets = {name: replace(let, value=ranges.mark(let.value)) for name, let in group.lets.items()}
     stores = [
         replace(
@@ -111,14 +115,14 @@ def make_plan(group: Group, report: Report) -> Plan | None:
     roles = _roles(replace(group, lets=lets), stores, report)
     if len(report.diagnostics) > before:
         return None
-    used = {
-        each.name
+    values = [
+        each
         for role in roles
         for store in (*role.stores, *role.once)
         for root in _roots(store)
         for each in walk(root, lets)
-        if isinstance(each, Param)
-    }
+    ]
+    used = {each.name for each in values if isinstance(each, Param)}
     for role in roles:
         for axis in role.axes.values():
             used |= {
@@ -134,6 +138,7 @@ def make_plan(group: Group, report: Report) -> Plan | None:
         size_names=tuple(n for n, s in group.sizes.items() if n in used and not s.static),
         scalar_names=tuple(n for n, s in group.scalars.items() if n in used and not s.static),
         static_names=tuple(name for name in statics if name in used),
+        given=tuple(sorted({v.tensor for v in values if isinstance(v, Given)})),
     )
 
 
@@ -144,9 +149,7 @@ def _roots(store: Store) -> tuple[Value, ...]:
 def _roles(group: Group, stores: list[Store], report: Report) -> tuple[Role, ...]:
     keyed: list[tuple[frozenset[str], list[Store]]] = []
     for store in stores:
-        inner = {i for root in _roots(store) for i in bound_indices(group, root)}
-        running = {axis for axis in store.axes if not group.static_extent(axis)}
-        _place(keyed, frozenset(running - inner), [store])
+        _place(keyed, _program_axes(group, store), [store])
     merged = True
     while merged:
         merged = False
@@ -173,6 +176,48 @@ def _roles(group: Group, stores: list[Store], report: Report) -> tuple[Role, ...
     if once:
         roles.append(_role(group, frozenset(), once, [], report))
     return tuple(roles)
+
+
+def _program_axes(group: Group, store: Store) -> frozenset[str]:
+    """The indices that a store's programs are laid over.
+
+    Run-time ones, the one that chooses from a list, and outer static ones while a program would have
+    more than `WIDEST` elements; none that a reduction or scan of the store runs over.
+    """
+    bound = {i for root in _roots(store) for i in bound_indices(group, root)}
+    every = [index for index in group.extents if index in store.axes]
+    free = [index for index in every if index not in bound]
+    if group.program is not None:
+        return frozenset(index for index in free if index in group.program)
+    chosen = _choosers(group, store)
+    axes = [i for i in free if i in chosen or not group.static_extent(i)]
+    tiled = len(axes) > 1 and axes[-1] == free[-1] and not group.static_extent(free[-1])
+    elements = TILE if tiled else 1
+    inner = [index for index in free if index not in axes]
+    for index in every:
+        if index in axes:
+            continue
+        elements *= _lanes(Ranges(group).of(group.extents[index])[1])
+    for index in inner:
+        if elements > WIDEST and (tiled or index != every[-1]):
+            axes.append(index)
+            elements //= _lanes(Ranges(group).of(group.extents[index])[1])
+    return frozenset(axes)
+
+
+def _lanes(extent: float) -> int:
+    return 1 << max(int(extent) - 1, 0).bit_length()
+
+
+def _choosers(group: Group, store: Store) -> set[str]:
+    """The indices that choose a tensor of a list."""
+    lists = {name for name, tensor in group.tensors.items() if tensor.length is not None}
+    found = set(store.items[0].axes) if store.tensor in lists else set()
+    for root in _roots(store):
+        for each in walk(root, group.lets):
+            if isinstance(each, Load) and each.tensor in lists:
+                found |= each.items[0].axes
+    return found
 
 
 def _place(
@@ -223,8 +268,11 @@ def _role(
     ordered = [index for index in group.extents if index in involved]
     program = [index for index in ordered if index in key]
     inner = [index for index in ordered if index not in key]
+    free = [index for index in ordered if any(index in s.axes for s in (*stores, *once))]
     reads, writes = _reads(group, [*stores, *once]), frozenset(s.tensor for s in (*stores, *once))
-    tiled = program[-1] if len(program) > 1 or (program and not inner) else None
+    last = free[-1] if free else None
+    wide = last in program and last is not None and not group.static_extent(last)
+    tiled = last if wide and (len(program) > 1 or not inner) else None
     axes: dict[str, Axis] = {}
     for index in ordered:
         asked = group.tile.get(index)

@@ -24,11 +24,16 @@ def runs_kernels(device: torch.device) -> bool:
     return device.type != "cpu" or interpreted()
 
 
-def launch(kernel, programs: int, *args: object, **options: object) -> None:  # type: ignore[no-untyped-def] # noqa: ANN001
-    """Launch `programs` programs of a kernel on the device of its first tensor."""
+def launch(  # type: ignore[no-untyped-def]
+    kernel,  # noqa: ANN001
+    programs: int,
+    device: torch.device,
+    *args: object,
+    **options: object,
+) -> None:
+    """Launch `programs` programs of a kernel on a device."""
     if programs == 0:
         return
-    device = args[0].device  # type: ignore[attr-defined]
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device):
             kernel[(programs,)](*args, **options, enable_fp_fusion=False)

@@ -7,10 +7,12 @@ is not looked at: nothing here synchronizes with a device.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import Any
 
 import torch
 
@@ -19,14 +21,22 @@ DTYPES = {
     "u8": torch.uint8,
     "i32": torch.int32,
     "i64": torch.int64,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
 }
-_LIMITS = {
+_LIMITS: dict[str, tuple[float, float]] = {
+    "f32": (-math.inf, math.inf),
     "static": (-(2**63), 2**63 - 1),
     "i32": (-(2**31), 2**31 - 1),
     "i64": (-(2**63), 2**63 - 1),
 }
 _SIZE_LIMIT = 2**31 - 1
 _REMEMBERED = 256
+
+
+# Sizes and scalars by name.
+Values = dict[str, Any]
 
 
 class KgenCallError(ValueError):
@@ -43,6 +53,18 @@ def cdiv(a: int, b: int) -> int:
     return -(-a // b)
 
 
+def addresses(tensors: list[torch.Tensor], limit: int) -> list[int]:
+    """Where the tensors of a list begin, filled up with 0 to what the kernel takes."""
+    found = [tensor.data_ptr() for tensor in tensors]
+    return found + [0] * (limit - len(found))
+
+
+def strides(tensors: list[torch.Tensor], dim: int, limit: int) -> list[int]:
+    """The strides of the tensors of a list in one dimension, likewise."""
+    found = [tensor.stride(dim) for tensor in tensors]
+    return found + [0] * (limit - len(found))
+
+
 @dataclass(frozen=True)
 class Expr:
     """A size expression of the spec, evaluated on names."""
@@ -53,7 +75,7 @@ class Expr:
     def __post_init__(self) -> None:
         object.__setattr__(self, "code", compile(self.text, "<spec>", "eval"))
 
-    def __call__(self, values: dict[str, int]) -> int:
+    def __call__(self, values: Values) -> int:
         """The value, given the sizes and scalars by name."""
         result: int = eval(self.code, _FUNCTIONS, values)  # noqa: S307 - generated text
         return result
@@ -85,7 +107,7 @@ class Range:
         ends = [Expr(end.strip()) if end.strip() else None for end in (low, high)]
         return Range(text.strip(), ends[0], ends[1])
 
-    def ends(self, values: dict[str, int], least: int, most: int) -> tuple[int, int]:
+    def ends(self, values: Values, least: float, most: float) -> tuple[Any, Any]:
         """The two ends in numbers, within `least .. most`."""
         low = self.low(values) if self.low is not None else least
         high = self.high(values) if self.high is not None else most
@@ -102,9 +124,14 @@ class TensorArg:
         values: str = "",
         distinct: str = "",
         layout: str = "rows",
+        length: str = "",
+        *,
+        optional: bool = False,
     ) -> None:
         name, inner = type.removesuffix("]").split("[", 1)
         self.type, self.mode, self.layout = type, mode, layout
+        self.length = Expr(length) if length else None
+        self.optional = optional
         self.dtype = DTYPES[name]
         self.dims = tuple(Expr(dim.strip()) for dim in _split(inner))
         self.values = Range.parse(values)
@@ -123,7 +150,7 @@ class SizeArg:
         self.derived = Expr(text) if derived else None
         self.values = Range.parse("" if derived else text)
 
-    def ends(self, values: dict[str, int]) -> tuple[int, int]:
+    def ends(self, values: Values) -> tuple[int, int]:
         """The least and the greatest legal value."""
         return self.values.ends(values, 0, _SIZE_LIMIT)
 
@@ -137,7 +164,7 @@ class ScalarArg:
         self.text = text
         self.values = Range.parse(values)
 
-    def ends(self, values: dict[str, int]) -> tuple[int, int]:
+    def ends(self, values: Values) -> tuple[Any, Any]:
         """The least and the greatest legal value."""
         return self.values.ends(values, *_LIMITS[self.type])
 
@@ -152,17 +179,19 @@ class Signature:
         sizes: dict[str, str],
         scalars: dict[str, str],
         tensors: dict[str, TensorArg],
+        defaults: dict[str, str] | None = None,
         when: str = "",
     ) -> None:
         self.group = group
         self.sizes = {name: SizeArg(text) for name, text in sizes.items()}
         self.scalars = {name: ScalarArg(text) for name, text in scalars.items()}
         self.tensors = tensors
+        self.defaults = {name: Expr(text) for name, text in (defaults or {}).items()}
         self.when = Expr(when) if when else None
         self.order = self._ordered()
-        self._passed: dict[tuple[object, ...], dict[str, int]] = {}
+        self._passed: dict[tuple[object, ...], Values] = {}
 
-    def bind(self, tensors: tuple[object, ...], scalars: tuple[object, ...]) -> dict[str, int]:
+    def bind(self, tensors: tuple[object, ...], scalars: tuple[object, ...]) -> Values:
         """The sizes and scalars of a call by name, once it is known to be right.
 
         Args:
@@ -182,7 +211,7 @@ class Signature:
         self._passed[key] = values
         return values
 
-    def runs(self, values: dict[str, int]) -> bool:
+    def runs(self, values: Values) -> bool:
         """Whether the spec's `when` holds, so that there is something to do."""
         return self.when is None or bool(self.when(values))
 
@@ -208,7 +237,7 @@ class Signature:
     def _needs(self, name: str) -> set[str]:
         declared = self.declared(name)
         derived = declared.derived if isinstance(declared, SizeArg) else None
-        exprs = (declared.values.low, declared.values.high, derived)
+        exprs = (declared.values.low, declared.values.high, derived, self.defaults.get(name))
         return {
             used
             for expr in exprs
@@ -220,35 +249,70 @@ class Signature:
     def _fail(self, message: str) -> KgenCallError:
         return KgenCallError(f"{self.group}: {message}")
 
-    def _check(self, tensors: tuple[object, ...], scalars: tuple[object, ...]) -> dict[str, int]:
+    def _check(self, tensors: tuple[object, ...], scalars: tuple[object, ...]) -> Values:
         given: dict[str, torch.Tensor] = {}
-        values: dict[str, int] = {}
+        values: Values = {}
         found: dict[str, tuple[int, str]] = {}
-        for (name, declared), tensor in zip(self.tensors.items(), tensors, strict=True):
-            given[name] = self._tensor(name, declared, tensor)
-            for dim, size in zip(declared.dims, given[name].shape, strict=True):
-                if dim.text not in self.sizes:
-                    continue
-                known, other = found.setdefault(dim.text, (size, name))
-                if known != size:
-                    raise self._fail(
-                        f"the size `{dim.text}` is {known} in `{other}` and {size} in `{name}` "
-                        f"({declared.type}); they must agree"
-                    )
-                values[dim.text] = size
+        for (name, declared), argument in zip(self.tensors.items(), tensors, strict=True):
+            if argument is None and declared.optional:
+                continue
+            for shown, tensor in self._elements(name, declared, argument):
+                given[shown] = self._tensor(shown, declared, tensor)
+                for dim, size in zip(declared.dims, given[shown].shape, strict=True):
+                    self._bind_size(dim.text, size, shown, declared, found)
+            if declared.length is not None:
+                count = len(argument)  # type: ignore[arg-type]
+                self._bind_size(declared.length.text, count, name, declared, found)
+        values = {name: size for name, (size, _) in found.items()}
         for (name, scalar), value in zip(self.scalars.items(), scalars, strict=True):
-            values[name] = self._integer(name, scalar, value)
+            if value is None and name in self.defaults:
+                continue
+            values[name] = self._number(name, scalar, value)
         for name in self.order:
             declared_number = self.declared(name)
             if isinstance(declared_number, SizeArg) and declared_number.derived is not None:
                 self._derived(name, declared_number.derived, values)
-            else:
-                self._range(name, declared_number, values)
+                continue
+            if name not in values and name in self.defaults:
+                values[name] = self.defaults[name](values)
+            self._range(name, declared_number, values)
+        for shown, tensor in given.items():
+            name = shown.split("[")[0]
+            self._shape(shown, self.tensors[name], tensor, values)
         for name, declared in self.tensors.items():
-            self._shape(name, declared, given[name], values)
+            if declared.length is not None and f"{name}[{declared.length(values)}]" in given:
+                raise self._fail(f"`{name}` has more tensors than {declared.length.text}")
         self._devices(given)
         self._overlaps(given)
         return values
+
+    def _elements(
+        self, name: str, declared: TensorArg, argument: object
+    ) -> list[tuple[str, object]]:
+        """The tensors of an argument, with the names that errors call them by."""
+        if declared.length is None:
+            return [(name, argument)]
+        if not isinstance(argument, list | tuple) or not argument:
+            kind = type(argument).__name__
+            raise self._fail(f"`{name}` must be a list of tensors {declared.type}; it is {kind}")
+        return [(f"{name}[{at}]", tensor) for at, tensor in enumerate(argument)]
+
+    def _bind_size(
+        self,
+        size_name: str,
+        size: int,
+        holder: str,
+        declared: TensorArg,
+        found: dict[str, tuple[int, str]],
+    ) -> None:
+        if size_name not in self.sizes:
+            return
+        known, other = found.setdefault(size_name, (size, holder))
+        if known != size:
+            raise self._fail(
+                f"the size `{size_name}` is {known} in `{other}` and {size} in `{holder}` "
+                f"({declared.type}); they must agree"
+            )
 
     def _tensor(self, name: str, declared: TensorArg, tensor: object) -> torch.Tensor:
         if not isinstance(tensor, torch.Tensor):
@@ -267,30 +331,43 @@ class Signature:
             )
         return tensor
 
-    def _integer(self, name: str, declared: ScalarArg, value: object) -> int:
+    def _number(self, name: str, declared: ScalarArg, value: object) -> float:
+        wanted = "a float" if declared.type == "f32" else "an int"
+        problem = f"`{name}` must be {wanted} ({declared.text}); it is {type(value).__name__}"
         if isinstance(value, bool | torch.Tensor):
-            raise self._fail(f"`{name}` must be a Python int; it is {type(value).__name__}")
+            raise self._fail(problem)
+        if declared.type == "f32" and isinstance(value, float | int):
+            return float(value)
         try:
             return operator.index(value)  # type: ignore[arg-type]
         except TypeError:
-            raise self._fail(
-                f"`{name}` must be an int ({declared.text}); it is {type(value).__name__}"
-            ) from None
+            raise self._fail(problem) from None
 
-    def _derived(self, name: str, expr: Expr, values: dict[str, int]) -> None:
+    def _derived(self, name: str, expr: Expr, values: Values) -> None:
         value = expr(values)
         if values.setdefault(name, value) != value:
-            holders = [
-                f"`{tensor}`"
-                for tensor, arg in self.tensors.items()
-                if any(dim.text == name for dim in arg.dims)
-            ]
+            parts = [f"{n} = {values[n]} in {self._holders(n)}" for n in self._sources(name)]
             raise self._fail(
-                f"the size `{name}` is {values[name]} in {', '.join(holders)}, but "
-                f"{expr.text} is {value} here"
+                f"the size `{name}` is {values[name]} in {self._holders(name)}, but {expr.text} is "
+                f"{value}: {'; '.join(parts)}"
             )
 
-    def _range(self, name: str, declared: SizeArg | ScalarArg, values: dict[str, int]) -> None:
+    def _sources(self, name: str) -> list[str]:
+        """The sizes read off shapes that a derived size is made of."""
+        declared = self.declared(name)
+        if not isinstance(declared, SizeArg) or declared.derived is None:
+            return [name]
+        return [source for need in sorted(self._needs(name)) for source in self._sources(need)]
+
+    def _holders(self, size: str) -> str:
+        holders = [
+            f"`{tensor}`"
+            for tensor, arg in self.tensors.items()
+            if any(dim.text == size for dim in arg.dims)
+        ]
+        return ", ".join(holders)
+
+    def _range(self, name: str, declared: SizeArg | ScalarArg, values: Values) -> None:
         low, high = declared.ends(values)
         if not low <= values[name] <= high:
             what = "the size" if isinstance(declared, SizeArg) else "the scalar"
@@ -299,9 +376,7 @@ class Signature:
                 f"{what} `{name}` is {values[name]}, but must be in {low} .. {high}{text}"
             )
 
-    def _shape(
-        self, name: str, declared: TensorArg, tensor: torch.Tensor, values: dict[str, int]
-    ) -> None:
+    def _shape(self, name: str, declared: TensorArg, tensor: torch.Tensor, values: Values) -> None:
         wanted = [dim(values) for dim in declared.dims]
         if list(tensor.shape) != wanted:
             raise self._fail(
@@ -339,7 +414,7 @@ class Signature:
         names = list(given)
         for at, name in enumerate(names):
             for other in names[at + 1 :]:
-                written = self.tensors[name].mode != "in" or self.tensors[other].mode != "in"
+                written = any(self.tensors[n.split("[")[0]].mode != "in" for n in (name, other))
                 if written and may_overlap(given[name], given[other]):
                     raise self._fail(
                         f"`{name}` and `{other}` share memory, and one of them is written; pass "
@@ -361,10 +436,12 @@ def _split(text: str) -> list[str]:
 
 def _key(tensors: tuple[object, ...], scalars: tuple[object, ...]) -> tuple[object, ...]:
     """What a call's check depends on."""
-    parts = [
-        (t.data_ptr(), t.shape, t.stride(), t.dtype, t.device) if isinstance(t, torch.Tensor) else t
-        for t in tensors
-    ]
+    parts: list[object] = []
+    for argument in tensors:
+        several = isinstance(argument, list | tuple)
+        for t in argument if several else (argument,):  # type: ignore[attr-defined]
+            known = isinstance(t, torch.Tensor)
+            parts.append((t.data_ptr(), t.shape, t.stride(), t.dtype, t.device) if known else id(t))
     # True == 1, but only one of them is a number here.
     return (*parts, *scalars, *map(type, scalars))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kgen.diagnostics import Report, Span, nearest
 from kgen.spec import schema
-from kgen.spec.located import Block, Node, Text, parse, plain
+from kgen.spec.located import Block, Items, Node, Text, parse, plain
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class ScalarSpec:
     name: Text
     type: Text
     values: Text | None
+    default: Text | None
     doc: str
 
 
@@ -35,6 +36,8 @@ class TensorSpec:
     values: Text | None
     distinct: Text | None
     layout: str
+    list: Text | None
+    optional: bool
     doc: str
 
 
@@ -45,6 +48,8 @@ class StoreSpec:
     target: Text
     value: Text
     when: Text | None
+    collide: Text | None
+    trusted: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class GroupSpec:
     name: Text
     summary: str
     eager: Text | None
+    eager_ulps: Text | None
     when: Text | None
     sizes: tuple[tuple[Text, Text], ...]
     scalars: tuple[ScalarSpec, ...]
@@ -62,6 +68,7 @@ class GroupSpec:
     lets: tuple[tuple[Text, Text], ...]
     masks: tuple[tuple[Text, Text], ...]
     stores: tuple[StoreSpec, ...]
+    program: tuple[Text, ...] | None
     tile: tuple[tuple[Text, Text], ...]
     warps: Text | None
     file: str
@@ -143,7 +150,7 @@ def _shape_error(
                 f"write {context.get('expected')}".replace("'", "`"),
             )
         case _:
-            wanted = "text" if kind == "string_type" else "a mapping of keys"
+            wanted = {"string_type": "text", "list_type": "a list"}.get(kind, "a mapping of keys")
             report.add("wrong-shape", span, f"`{shown}` must be {wanted}")
 
 
@@ -171,6 +178,13 @@ def _pairs(block: Block, key: str) -> tuple[tuple[Text, Text], ...]:
     return tuple((name, text) for name, text in entries if isinstance(text, Text))
 
 
+def _names(block: Block, key: str) -> tuple[Text, ...] | None:
+    value = block.get(key)
+    if not isinstance(value, Items):
+        return None
+    return tuple(item for item in value.items if isinstance(item, Text))
+
+
 def _blocks(block: Block, key: str, short: str) -> tuple[tuple[Text, Block], ...]:
     """The entries of `key`, a bare string written out as `{short: string}`."""
     value = block.get(key)
@@ -191,10 +205,17 @@ def _group(root: Block, file: str, sha256: str) -> GroupSpec:
         name=_need(root, "group"),
         summary=_line(root, "summary"),
         eager=_text(root, "eager"),
+        eager_ulps=_text(root, "eager_ulps"),
         when=_text(root, "when"),
         sizes=_pairs(root, "sizes"),
         scalars=tuple(
-            ScalarSpec(name, _need(block, "type"), _text(block, "values"), _line(block, "doc"))
+            ScalarSpec(
+                name,
+                _need(block, "type"),
+                _text(block, "values"),
+                _text(block, "default"),
+                _line(block, "doc"),
+            )
             for name, block in _blocks(root, "scalars", "type")
         ),
         tensors=tuple(
@@ -205,6 +226,8 @@ def _group(root: Block, file: str, sha256: str) -> GroupSpec:
                 _text(block, "values"),
                 _text(block, "distinct"),
                 _need(block, "layout").value if block.get("layout") else "rows",
+                _text(block, "list"),
+                _line(block, "optional") == "true",
                 _line(block, "doc"),
             )
             for name, block in _blocks(root, "tensors", "type")
@@ -213,9 +236,16 @@ def _group(root: Block, file: str, sha256: str) -> GroupSpec:
         lets=_pairs(root, "let"),
         masks=_pairs(root, "masks"),
         stores=tuple(
-            StoreSpec(target, _need(block, "value"), _text(block, "when"))
+            StoreSpec(
+                target,
+                _need(block, "value"),
+                _text(block, "when"),
+                _text(block, "collide"),
+                _line(block, "trusted"),
+            )
             for target, block in _blocks(root, "store", "value")
         ),
+        program=_names(schedule, "program"),
         tile=_pairs(schedule, "tile"),
         warps=_text(schedule, "warps"),
         file=file,
@@ -252,7 +282,7 @@ def _check_names(group: GroupSpec, report: Report) -> None:
 # Words with a meaning in the language, and names that the generated modules use themselves.
 _RESERVED = frozenset(
     "bool u8 i32 i64 bf16 f16 f32 min max abs clamp sum count any all first cumsum cumprod prefix "
-    "static true false tl torch triton pid".split()
+    "sqrt rsqrt exp given static true false tl torch triton pid".split()
 )
 
 

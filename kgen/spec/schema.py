@@ -34,6 +34,7 @@ class Scalar(_Keys):
     values: str | None = Field(
         None, description="`low .. high`, both included; checked at the call"
     )
+    default: str | None = Field(None, description="its value if the caller leaves it out")
     doc: str | None = Field(None, description="what it is, and its unit, for the documentation")
 
 
@@ -53,6 +54,12 @@ class Tensor(_Keys):
     layout: Literal["contiguous", "rows", "any"] = Field(
         "rows", description="rows: the last dimension has stride 1; any: nothing is assumed"
     )
+    list: str | None = Field(
+        None, description="a static size: so many tensors, each with its storage"
+    )
+    optional: Literal["true", "false"] = Field(
+        "false", description="true: the caller may leave it out; ask with given(NAME)"
+    )
     doc: str | None = Field(None, description="what it is, and its unit, for the documentation")
 
 
@@ -61,11 +68,18 @@ class Store(_Keys):
 
     value: str
     when: str | None = Field(None, description="stored only where this holds")
+    collide: str | None = Field(
+        None, description="`first k` or `last k`: which of the points that store to one place wins"
+    )
+    trusted: str | None = Field(
+        None, description="why no two points store to one place, where kgen can't show it"
+    )
 
 
 class Schedule(_Keys):
     """How to run the group; never changes a result."""
 
+    program: list[str] | None = Field(None, description="the indices that programs are laid over")
     tile: dict[str, str] = Field(default_factory=dict, description="index: elements a tile")
     warps: str | None = Field(None, description="warps of a program: 1, 2, 4, 8 or 16")
 
@@ -76,6 +90,10 @@ class Group(_Keys):
     group: str = Field(description="the name of the generated function")
     summary: str = Field(description="one sentence for its documentation")
     eager: str | None = Field(None, description="the function in eager.py that this group replaces")
+    eager_ulps: str | None = Field(
+        None,
+        description="units in the last place that the eager chain may differ by, having other sums",
+    )
     when: str | None = Field(None, description="nothing is launched or touched unless this holds")
     sizes: dict[str, str] = Field(
         default_factory=dict,

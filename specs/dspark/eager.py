@@ -139,6 +139,74 @@ def gen_bookkeeping(
     seq_lens.narrow(0, num_contexts, num_gens).fill_(width)
 
 
+def gen_bookkeeping_arena(
+    *,
+    accepted_tokens: Tensor,
+    num_accepted: Tensor,
+    batch_to_slot: Tensor,
+    arena_tables: Tensor,
+    ctx_len: Tensor,
+    bonus: Tensor,
+    embed_ids: Tensor,
+    query_positions: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    num_ctx: Tensor,
+    seq_lens: Tensor,
+    num_contexts: int,
+    max_ctx: int,
+    mask_token_id: int,
+    page_size: int,
+) -> None:
+    """Group 3 for a drafter with an arena of its own: pages by slot, room for `max_ctx` tokens each.
+
+    Args:
+        accepted_tokens: i32[batch, K1], token ids, valid for `k < num_accepted`.
+        num_accepted: i32[batch], 0 .. K1.
+        batch_to_slot: i64[max_batch], slot of each batch row.
+        arena_tables: i32[slots, blocks], pages of each slot.
+        ctx_len: i64[slots], inout: tokens in each slot's context.
+        bonus: i64[G], out: the last accepted token.
+        embed_ids: i64[G + 1], out: the bonus tokens, then the mask token.
+        query_positions: i64[G, W], out: positions of the draft block.
+        keep: bool[G, K1], out: whether token k was accepted.
+        write_pages: i64[G, K1], out: page that takes token k's latent.
+        write_offsets: i64[G, K1], out: its place in that page.
+        num_ctx: i64[G], out: the context length, nothing cut.
+        seq_lens: i32[batch], out, rows of generation requests only: K1.
+        num_contexts: context requests, which lie before the generation requests.
+        max_ctx: most tokens that a context may hold.
+        mask_token_id: token id of the block's masked slots.
+        page_size: tokens a page.
+    """
+    num_gens, width = keep.shape
+    if num_gens == 0:
+        return
+    device = ctx_len.device
+    slots = batch_to_slot.narrow(0, num_contexts, num_gens)
+    accepted = num_accepted.narrow(0, num_contexts, num_gens).long()
+    before = ctx_len[slots]
+    after = (before + accepted).clamp(max=max_ctx)
+
+    last = (accepted - 1).clamp(min=0)
+    tokens = accepted_tokens.narrow(0, num_contexts, num_gens)
+    bonus.copy_(tokens.gather(1, last.unsqueeze(1)).squeeze(1))
+    embed_ids[:num_gens].copy_(bonus)
+    embed_ids[num_gens].fill_(mask_token_id)
+    block = torch.arange(query_positions.shape[1], device=device)
+    query_positions.copy_(after.unsqueeze(1) + block)
+    steps = torch.arange(width, device=device)
+    keep.copy_(steps < accepted.unsqueeze(1))
+
+    columns = (before.unsqueeze(1) + steps).clamp(max=max_ctx - 1)
+    write_pages.copy_(arena_tables[slots].gather(1, columns.floor_divide(page_size)))
+    write_offsets.copy_(columns.remainder(page_size))
+    ctx_len[slots] = after
+    num_ctx.copy_(after)
+    seq_lens.narrow(0, num_contexts, num_gens).fill_(width)
+
+
 def noise_block(*, embed_rows: Tensor, noise: Tensor) -> None:
     """Group 4: the draft block's input: each request's bonus token, then mask tokens.
 
@@ -151,6 +219,24 @@ def noise_block(*, embed_rows: Tensor, noise: Tensor) -> None:
         return
     noise[:, 0].copy_(embed_rows[:num_gens])
     noise[:, 1:].copy_(embed_rows[num_gens])
+
+
+def noise_block_from_table(*, embed_ids: Tensor, embed_table: Tensor, noise: Tensor) -> None:
+    """Group 4 where the embedding table is whole: the embedding and the block in one.
+
+    Args:
+        embed_ids: i64[G + 1], token ids; one outside the table has a row of zeros.
+        embed_table: bf16[vocab, H].
+        noise: bf16[G, W, H], out.
+    """
+    num_gens = noise.shape[0]
+    if num_gens == 0:
+        return
+    vocab = embed_table.shape[0]
+    inside = (embed_ids >= 0) & (embed_ids < vocab)
+    rows = embed_table[embed_ids.clamp(min=0, max=vocab - 1)]
+    rows = rows.masked_fill(~inside.unsqueeze(1), 0.0)
+    noise_block(embed_rows=rows, noise=noise)
 
 
 def context_kv_stage(*, latents: Tensor, staged: Tensor) -> None:
@@ -196,6 +282,41 @@ def context_kv_write(
         arena[:, 0, 0][pages, offsets] = (latents * factor)[winner]
 
 
+def gqa_kv_write(
+    *,
+    keys: Tensor,
+    vals: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    pool: list[Tensor],
+) -> None:
+    """Group 6 for a drafter with grouped-query attention: keys and values in one paged pool a layer.
+
+    Args:
+        keys: bf16[L, N, heads, head_dim], after norm and rope.
+        vals: bf16[L, N, heads, head_dim].
+        keep: bool[G, K1], the factor, 1 or 0.
+        write_pages: i64[G, K1].
+        write_offsets: i64[G, K1].
+        pool: L tensors bf16[pages, 2, heads, page_size, head_dim], keys at 0 and values at 1.
+    """
+    num_gens, width = keep.shape
+    if num_gens == 0:
+        return
+    places = write_pages * pool[0].shape[3] + write_offsets
+    same = places.unsqueeze(2) == places.unsqueeze(1)
+    first = same.int().argmax(dim=2)
+    starts = torch.arange(0, num_gens * width, width, device=keep.device)
+    winner = (starts.unsqueeze(1) + first).flatten()
+
+    pages, offsets = write_pages.flatten(), write_offsets.flatten()
+    factor = keep.flatten()[:, None, None].to(keys.dtype)
+    for layer, arena in enumerate(pool):
+        for kind, rows in enumerate((keys[layer], vals[layer])):
+            arena[:, kind].transpose(1, 2)[pages, offsets] = (rows * factor)[winner]
+
+
 def _norm_rope(latents: Tensor, norm_weight: Tensor, cos_sin: Tensor, eps: float) -> Tensor:
     """RMSNorm over the first R numbers and rope on the last P, in f32, not yet rounded.
 
@@ -232,6 +353,7 @@ def context_kv_norm_rope_write(
     write_offsets: Tensor,
     pool: list[Tensor],
     eps: float,
+    max_ctx: int,
 ) -> None:
     """Group 7: groups 5 and 6 with each layer's norm and rope between them.
 
@@ -245,7 +367,9 @@ def context_kv_norm_rope_write(
         write_offsets: i64[G, K1].
         pool: L tensors bf16[pages, 1, 1, page_size, D], written at the N places.
         eps: added to the mean square.
+        max_ctx: most tokens that a context may hold; `freqs` has at least K1 rows more.
     """
+    assert freqs.shape[0] >= max_ctx + keep.shape[1]
     if keep.shape[0] == 0:
         return
     num_tokens, num_layers, dim = latents.shape
@@ -319,6 +443,7 @@ def block_norm_rope_write(
     pool: Tensor,
     normed: Tensor,
     eps: float,
+    max_ctx: int,
 ) -> None:
     """Group 10: group 9 with the layer's norm and rope before it.
 
@@ -332,7 +457,9 @@ def block_norm_rope_write(
         pool: bf16[pages, 1, 1, page_size, D], that layer's, written at the G * W places.
         normed: bf16[G, W, D], out: what the pool gets, for the block's own attention.
         eps: added to the mean square.
+        max_ctx: most tokens that a context may hold; `freqs` has at least W rows more.
     """
+    assert freqs.shape[0] >= max_ctx + query_positions.shape[1]
     if block_latents.shape[0] == 0:
         return
     normed.copy_(_norm_rope(block_latents, norm_weight, freqs[query_positions], eps))

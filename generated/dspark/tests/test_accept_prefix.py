@@ -13,8 +13,12 @@ CASE = testing.Case(
     reference=reference.accept_prefix,
     reference_sizes=("G", "K", "K1"),
     eager=eager.accept_prefix,
+    programs=lambda v: v["G"],
     undefined=(),
-    edges=(),
+    trusted=(),
+    edges={},
+    eager_ulps=0,
+    moved=(),
 )
 
 

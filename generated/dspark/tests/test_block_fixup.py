@@ -13,8 +13,12 @@ CASE = testing.Case(
     reference=reference.block_fixup,
     reference_sizes=("G", "blocks", "W"),
     eager=eager.block_fixup,
+    programs=lambda v: v["G"] + v["G"] * testing.cdiv(v["blocks"], 1024),
     undefined=(),
-    edges=(1024, 1025),
+    trusted=(),
+    edges={"blocks": (1024, 1025)},
+    eager_ulps=0,
+    moved=(),
 )
 
 

@@ -13,8 +13,12 @@ CASE = testing.Case(
     reference=reference.context_positions,
     reference_sizes=("G", "K1"),
     eager=eager.context_positions,
+    programs=lambda v: v["G"],
     undefined=(),
-    edges=(),
+    trusted=(),
+    edges={},
+    eager_ulps=0,
+    moved=(),
 )
 
 

@@ -13,8 +13,12 @@ CASE = testing.Case(
     reference=reference.gen_bookkeeping,
     reference_sizes=("G", "K1", "W"),
     eager=eager.gen_bookkeeping,
+    programs=lambda v: v["G"],
     undefined=(("ctx_len", 0, "slots - 1"),),
-    edges=(),
+    trusted=(),
+    edges={},
+    eager_ulps=0,
+    moved=(),
 )
 
 

@@ -13,8 +13,12 @@ CASE = testing.Case(
     reference=reference.refresh_block_tables,
     reference_sizes=("blocks",),
     eager=eager.refresh_block_tables,
+    programs=lambda v: v["num_seqs"] + v["num_seqs"] * testing.cdiv(v["blocks"], 1024),
     undefined=(),
-    edges=(1024, 1025),
+    trusted=(),
+    edges={"blocks": (1024, 1025)},
+    eager_ulps=0,
+    moved=(),
 )
 
 

@@ -1,0 +1,376 @@
+"""What the templates show of one group, as text.
+
+In: a plan and the emitters' texts. Out: `View`, whose properties the templates print.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from dataclasses import dataclass
+
+from kgen.emit import reference, triton
+from kgen.emit.layout import wrap
+from kgen.lang.text import spec_text
+from kgen.lang.typed import Const, Group, Load, Param, Ref, Scalar, Select, Tensor, Value, walk
+from kgen.lang.types import FLOATS
+from kgen.plan.plan import Plan, Role
+
+
+def make_view(plan: Plan) -> View:
+    """The view of a plan."""
+    text = reference.emit(plan.group)
+    return View(plan.group, plan, triton.emit(plan), text.text, text.sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the templates show of one group."""
+
+    group: Group
+    plan: Plan
+    kernel: triton.Kernel
+    reference: str
+    reference_sizes: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The group's name."""
+        return self.group.name
+
+    @property
+    def constant(self) -> str:
+        """The name of its signature."""
+        return self.group.name.upper()
+
+    @property
+    def ordered(self) -> list[Tensor | Scalar]:
+        """The arguments, those that a caller may leave out last."""
+        tensors = list(self.group.tensors.values())
+        scalars = list(self.group.scalars.values())
+        needed = [t for t in tensors if not t.optional], [s for s in scalars if s.default is None]
+        spare = [t for t in tensors if t.optional], [s for s in scalars if s.default is not None]
+        return [*needed[0], *needed[1], *spare[0], *spare[1]]
+
+    @property
+    def arguments(self) -> list[str]:
+        """Their names."""
+        return [each.name for each in self.ordered]
+
+    @property
+    def device(self) -> str:
+        """Where the group runs: on the device of its first tensor."""
+        first = next(tensor for tensor in self.group.tensors.values() if not tensor.optional)
+        return f"{first.name}{'[0]' if first.length is not None else ''}.device"
+
+    @property
+    def signature(self) -> str:
+        """The constructor call of the group's `rt.Signature`."""
+        group = self.group
+        lines = [f"{self.constant} = rt.Signature(", f'    "{group.name}",', "    sizes={"]
+        lines += [f'        "{name}": "{size.text}",' for name, size in group.sizes.items()]
+        lines += ["    },", "    scalars={"]
+        lines += [f'        "{name}": "{each.text}",' for name, each in group.scalars.items()]
+        lines += ["    },", "    tensors={"]
+        lines += [
+            f'        "{name}": rt.TensorArg({_tensor_arguments(tensor)}),'
+            for name, tensor in group.tensors.items()
+        ]
+        lines.append("    },")
+        defaults = {n: s.default for n, s in group.scalars.items() if s.default is not None}
+        if defaults:
+            inner = ", ".join(f'"{name}": "{spec_text(d)}"' for name, d in defaults.items())
+            lines.append(f"    defaults={{{inner}}},")
+        if group.when is not None:
+            lines.append(f'    when="{spec_text(group.when)}",')
+        return wrap("\n".join([*lines, ")"]))
+
+    @property
+    def schema(self) -> list[str]:
+        """The parameters of the operator's schema for torch.library."""
+        letters = iter("abcdefghijklmnopqrstuvwxyz")
+        parts = []
+        for each in self.ordered:
+            if isinstance(each, Tensor):
+                kind = f"Tensor({next(letters)}!)" if each.written else "Tensor"
+                kind += "[]" if each.length is not None else ""
+                kind += "?" if each.optional else ""
+                default = "=None" if each.optional else ""
+            else:
+                kind = "float" if each.dtype == "f32" else "int"
+                kind += "?" if each.default is not None else ""
+                default = "=None" if each.default is not None else ""
+            parts.append(f"{kind} {each.name}{default}")
+        return parts
+
+    @property
+    def parameters(self) -> str:
+        """The parameters of the Python functions."""
+        return ", ".join(_parameter(each) for each in self.ordered)
+
+    @property
+    def definition(self) -> str:
+        """The head of the operator's Python function, arguments in order."""
+        return _head(self.name, self.parameters, keyword=False)
+
+    @property
+    def public_definition(self) -> str:
+        """The head of the public function."""
+        return _head(self.name, self.parameters, keyword=True)
+
+    @property
+    def doc(self) -> str:
+        """The docstring of the public function."""
+        group = self.group
+        lines = [group.summary, "", "Args:"]
+        for tensor in group.tensors.values():
+            facts = [tensor.text, tensor.mode + (", may be left out" if tensor.optional else "")]
+            facts += [f"values {tensor.values_text}"] if tensor.values_text else []
+            facts += [f"layout {tensor.layout}"] if tensor.layout != "rows" else []
+            lines.append(f"    {tensor.name}: {', '.join(facts)}." + _sentence(tensor.doc))
+        lines += [f"    {s.name}: {s.text}.{_sentence(s.doc)}" for s in group.scalars.values()]
+        lines += [
+            "",
+            "Raises:",
+            "    KgenCallError: an argument does not fit; nothing was written.",
+        ]
+        return "\n".join(_fill(line) for line in lines)
+
+    @property
+    def bind(self) -> str:
+        """The check of a call."""
+        tensors = ", ".join(self.group.tensors) + ","
+        scalars = ", ".join(self.group.scalars) + ("," if self.group.scalars else "")
+        one = f"    v = {self.constant}.bind(({tensors}), ({scalars}))"
+        if len(self.group.tensors) > 1:
+            one = one.replace(f"({tensors})", f"({tensors[:-1]})")
+        if len(self.group.scalars) > 1:
+            one = one.replace(f"({scalars})", f"({scalars[:-1]})")
+        return wrap(one)
+
+    @property
+    def args(self) -> str:
+        """The arguments in the operator's order."""
+        comma = "," if len(self.arguments) == 1 else ""
+        return wrap(f"    args = ({', '.join(self.arguments)}{comma})")
+
+    @property
+    def sizes_used(self) -> list[str]:
+        """Sizes and scalars that the launch reads from the bound values."""
+        names = [p.source for p in self.kernel.parameters if p.kind in ("size", "static")]
+        for parameter in self.kernel.parameters:
+            if parameter.kind == "block":
+                extent = self.group.extents[parameter.source]
+                if self.plan.blocks[parameter.name].kind == "lanes":
+                    names += [e.name for e in walk(extent, {}) if isinstance(e, Param)]
+        for role in self.plan.roles:
+            for axis in role.program:
+                extent = self.group.extents[axis.index]
+                names += [e.name for e in walk(extent, {}) if isinstance(e, Param)]
+        names += list(self.reference_sizes)
+        sizes = sorted(set(names) & set(self.group.sizes), key=list(self.group.sizes).index)
+        return sizes + [n for n, s in self.group.scalars.items() if s.default is not None]
+
+    @property
+    def programs(self) -> str:
+        """How many programs the launch has, in Python."""
+        text = self.kernel.programs.text.replace("tl.cdiv", "rt.cdiv")
+        for name, axis in self.plan.blocks.items():
+            if axis.tile is not None:
+                text = text.replace(name, str(axis.tile))
+        return text
+
+    @property
+    def _counted(self) -> str:
+        names = set(re.findall(r"[A-Za-z_]\w*", self.programs)) & {
+            *self.group.sizes,
+            *self.group.scalars,
+        }
+        text = self.programs
+        for name in names:
+            text = re.sub(rf"\b{name}\b", f'v["{name}"]', text)
+        return f"lambda v: {text.replace('rt.cdiv', 'testing.cdiv')}"
+
+    @property
+    def reference_call(self) -> str:
+        """The call of the reference."""
+        args = [f"{name}={name}" for name in (*self.arguments, *self.reference_sizes)]
+        return wrap(f"        reference.{self.name}({', '.join(args)})")
+
+    @property
+    def launch(self) -> str:
+        """The launch, every argument by position except the compile-time ones."""
+        args = [f"kernels.{self.kernel.name}", "programs", self.device]
+        keywords = []
+        for each in self.kernel.parameters:
+            match each.kind:
+                case "address" | "stride" if each.element is not None:
+                    if each.element == 0:
+                        args.append(f"*{self._list_arguments(each)}")
+                case "stride":
+                    args.append(f"{each.source}.stride({each.dim})")
+                case "given":
+                    keywords.append(f"{each.name}={each.source} is not None")
+                case "static":
+                    keywords.append(f"{each.name}={each.source}")
+                case "block":
+                    keywords.append(f"{each.name}={self._block(each.name)}")
+                case _:
+                    args.append(each.source)
+        keywords.append(f"num_warps={self.plan.warps}")
+        return wrap(f"    launch({', '.join(args + keywords)})")
+
+    def _list_arguments(self, first: triton.Parameter) -> str:
+        limit = triton.list_limit(self.group, self.group.tensors[first.source])
+        if first.kind == "address":
+            return f"rt.addresses({first.source}, {limit})"
+        return f"rt.strides({first.source}, {first.dim}, {limit})"
+
+    def _block(self, name: str) -> str:
+        axis = self.plan.blocks[name]
+        if axis.tile is not None:
+            return str(axis.tile)
+        return f"rt.lanes({spec_text(self.group.extents[axis.index])})"
+
+    @property
+    def case(self) -> str:
+        """The constructor call of the group's test case."""
+        edges = {}
+        for axis in self.plan.blocks.values():
+            for each in walk(self.group.extents[axis.index], {}):
+                if axis.tile is not None and isinstance(each, Param):
+                    edges[each.name] = (axis.tile, axis.tile + 1)
+        undefined = [(u.tensor, u.dim, spec_text(u.value).text) for u in self.plan.undefined]
+        eager = f"eager.{self.group.eager}" if self.group.eager else "None"
+        sizes = ", ".join(f'"{name}"' for name in self.reference_sizes)
+        sizes += "," if len(self.reference_sizes) == 1 else ""
+        lines = [
+            "CASE = testing.Case(",
+            f"    signature=ops.{self.constant},",
+            f"    fused=package.{self.name},",
+            f"    reference=reference.{self.name},",
+            f"    reference_sizes=({sizes}),",
+            f"    eager={eager},",
+            f"    programs={self._counted},",
+            f"    undefined={tuple(undefined)!r},".replace("'", '"'),
+            f"    trusted={self.trusted!r},".replace("'", '"'),
+            f"    edges={edges!r},".replace("'", '"'),
+            f"    eager_ulps={self.group.eager_ulps},",
+            f"    moved={self.moved!r},".replace("'", '"'),
+            ")",
+        ]
+        return wrap("\n".join(lines))
+
+    @property
+    def trusted(self) -> tuple[str, ...]:
+        """Tensors whose places a store trusts to be distinct."""
+        trusted = {store.tensor for store in self.group.stores if store.trusted}
+        return tuple(name for name in self.group.tensors if name in trusted)
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """Tensors that only take over elements of others: NaN keeps its payload there."""
+        tensors = self.group.tensors
+        floats = {
+            name for name, tensor in tensors.items() if tensor.written and tensor.dtype in FLOATS
+        }
+        stores = self.group.stores
+        computed = {s.tensor for s in stores if not _is_moved(s.value, self.group)}
+        return tuple(name for name in tensors if name in floats - computed)
+
+    # The page of the group.
+
+    @property
+    def roles(self) -> list[str]:
+        """What each kind of program does."""
+        return [_role_text(self.group, role) for role in self.plan.roles]
+
+    @property
+    def undefined(self) -> list[str]:
+        """What the spec leaves undefined."""
+        return [
+            f"`{u.tensor}` at {spec_text(u.value)} in dimension {u.dim}: several rows may own it, so "
+            "what it ends up holding is undefined, and so is what those rows read there"
+            for u in self.plan.undefined
+        ]
+
+
+def _is_moved(value: Value, group: Group) -> bool:
+    """Whether a value's bits are those of some element, whatever they are."""
+    if isinstance(value, Load):
+        return True
+    if isinstance(value, Select):
+        return all(_is_moved(arm, group) for arm in (value.then, value.other))
+    if isinstance(value, Ref):
+        return _is_moved(group.lets[value.name].value, group)
+    return isinstance(value, Const)
+
+
+def _parameter(each: Tensor | Scalar) -> str:
+    if isinstance(each, Tensor):
+        return f"{each.name}: {reference.python_type(each)}" + (" = None" if each.optional else "")
+    kind = "float" if each.dtype == "f32" else "int"
+    return f"{each.name}: {kind}" + (" | None = None" if each.default is not None else "")
+
+
+def _head(name: str, parameters: str, *, keyword: bool) -> str:
+    parts = (["*"] if keyword else []) + parameters.split(", ")
+    one = f"def {name}({', '.join(parts)}) -> None:"
+    if len(one) <= 100:
+        return one
+    inner = f"    {', '.join(parts)}"
+    if len(inner) <= 100:
+        return f"def {name}(\n{inner}\n) -> None:"
+    return "\n".join([f"def {name}(", *(f"    {part}," for part in parts), ") -> None:"])
+
+
+def _tensor_arguments(tensor: Tensor) -> str:
+    args = [f'"{tensor.type_text}"']
+    if tensor.mode != "in":
+        args.append(f'mode="{tensor.mode}"')
+    if tensor.values_text:
+        args.append(f'values="{tensor.values_text}"')
+    if tensor.distinct:
+        what = f"except {spec_text(tensor.repeats)}" if tensor.repeats is not None else "true"
+        args.append(f'distinct="{what}"')
+    if tensor.layout != "rows":
+        args.append(f'layout="{tensor.layout}"')
+    if tensor.length is not None:
+        args.append(f'length="{spec_text(tensor.length)}"')
+    if tensor.optional:
+        args.append("optional=True")
+    return ", ".join(args)
+
+
+def _sentence(doc: str) -> str:
+    return f" {doc[0].upper()}{doc[1:].removesuffix('.')}." if doc else ""
+
+
+def _fill(line: str) -> str:
+    """A docstring's line, broken at 92 columns with a hanging indent."""
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(
+        line.strip(),
+        92,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _role_text(group: Group, role: Role) -> str:
+    parts = []
+    for axis in role.axes.values():
+        extent = spec_text(group.extents[axis.index])
+        match axis.kind:
+            case "row":
+                parts.append(f"a program for each `{axis.index}` of {extent}")
+            case "tile":
+                parts.append(f"a program for each {axis.tile} values of `{axis.index}` ({extent})")
+            case "lanes":
+                parts.append(f"all {extent} values of `{axis.index}` in each program")
+            case "loop":
+                parts.append(f"a loop over `{axis.index}` ({extent}), {axis.tile} at a time")
+    targets = ", ".join(f"`{store.target_text}`" for store in (*role.stores, *role.once))
+    return f"{targets}: {'; '.join(parts) or 'one program'}"
