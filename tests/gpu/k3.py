@@ -176,6 +176,25 @@ def gen_bookkeeping(step):
     )
 
 
+def gen_bookkeeping_arena(step):
+    arguments = gen_bookkeeping(step)
+    del arguments["block_counts"], arguments["block_tables"]
+    s = step.sizes
+    tables = torch.arange(s.slots * s.blocks, dtype=torch.int32).view(s.slots, s.blocks)
+    return arguments | step.on_device(arena_tables=tables)
+
+
+def noise_block_from_table(step):
+    s = step.sizes
+    ids = step.integers(0, s.vocab, s.G + 1)
+    ids[0] = s.vocab  # outside the table
+    return step.on_device(
+        embed_ids=ids,
+        embed_table=step.floats(s.vocab, s.H),
+        noise=step.filled(s.G, s.W, s.H, dtype=torch.bfloat16),
+    )
+
+
 def noise_block(step):
     s = step.sizes
     return step.on_device(
@@ -218,6 +237,25 @@ def context_kv_norm_rope_write(step):
         write_offsets=offsets,
         pool=[step.pool() for _ in range(s.L)],
         eps=1e-6,
+        max_ctx=s.max_ctx,
+    )
+
+
+def gqa_kv_write(step):
+    s = step.sizes
+    heads, head_dim = (8, 128) if s.H > 1000 else (3, 10)
+    pages, offsets = step.places(step.context, s.K1)
+    kind = torch.bfloat16
+    return step.on_device(
+        keys=step.floats(s.L, s.G * s.K1, heads, head_dim),
+        vals=step.floats(s.L, s.G * s.K1, heads, head_dim),
+        keep=step.keep(),
+        write_pages=pages,
+        write_offsets=offsets,
+        pool=[
+            step.filled(s.pages // 4 * 4, 2, heads, s.page_size, head_dim, dtype=kind)
+            for _ in range(s.L)
+        ],
     )
 
 
@@ -259,6 +297,7 @@ def block_norm_rope_write(step):
         pool=step.pool(),
         normed=step.filled(s.G, s.W, s.D, dtype=torch.bfloat16),
         eps=1e-6,
+        max_ctx=s.max_ctx,
     )
 
 
