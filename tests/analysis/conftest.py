@@ -83,7 +83,7 @@ class Machine:
         """The value, with the numbers that `point` gives to indices."""
         match value:
             case Const(number):
-                return number
+                return int(number)
             case Param(name):
                 size = self.group.sizes.get(name)
                 derived = size.derived if size is not None else None

@@ -7,6 +7,7 @@ by number.
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -344,6 +345,79 @@ def test_a_race_through_lets_is_refused(front) -> None:
     assert front.found(spec_of(front, {"state[r]": "new"}, let)) == []
 
 
+ACROSS = pytest.mark.xfail(reason="only run-time indices count as those of programs", strict=True)
+
+
+@pytest.mark.parametrize(
+    "store, program, race",
+    [
+        ({"rows[r, j]": "rows[r, j] + 1"}, "[r, j]", False),
+        ({"rows[r, j]": "rows[r, 0] + 1"}, "[r]", False),
+        ({"lists[l][r]": "lists[l][r] + 1"}, "", False),
+        ({"lists[l][r]": "lists[l][max(r - 1, 0)]"}, "", True),
+        ({"large[r, d, j]": "large[r, 0, j]"}, "", False),
+        pytest.param({"rows[r, j]": "rows[r, 0] + 1"}, "[r, j]", True, marks=ACROSS),
+        pytest.param({"lists[l][r]": "lists[0][r] + 1"}, "", True, marks=ACROSS),
+        pytest.param({"large[r, d, j]": "large[r, d, 0]"}, "", True, marks=ACROSS),
+    ],
+    ids=str,
+)
+def test_programs_over_static_indices(
+    front, store: dict[str, str], program: str, race: bool
+) -> None:
+    """A static index is one of the programs' if a list, the schedule or a large extent makes it one."""
+    spec = front.spec(
+        sizes=SIZES | {"L": "static 1 .. 5", "D": "static 1 .. 3000"},
+        tensors=TENSORS
+        | {
+            "more": "i64[L, D]",
+            "lists": '{type: "i64[R]", list: L, mode: inout}',
+            "large": '{type: "i64[R, D, Q]", mode: inout}',
+        },
+        index=INDEX | {"l": "L", "d": "D"},
+        store=BASE | {"sums[r]": "x[r] + shape[0, 0, 0, 0, 0] + more[0, 0]"} | store,
+    )
+    spec += f"schedule: {{program: {program}}}\n" if program else ""
+    assert front.found(spec) == ([("race", next(iter(store)))] if race else [])
+
+
+# Winners: of the points that store to one place, one does.
+
+ALONG = pytest.mark.xfail(
+    reason="who wins along r counts as if r were the same at both points", strict=True
+)
+
+
+@pytest.mark.parametrize(
+    "place, collide, code",
+    [
+        ("places[r // 2]", "first r", None),
+        ("places[any_of[r]]", "last r", None),
+        ("places[r % 7]", "last r", None),
+        ("pairs[r // 2, j]", "first r", None),
+        ("pairs[r, any_of[first_row] + j // 2]", "first j", None),
+        ("places[r]", "first r", None),
+        pytest.param("places[r // 2 + j]", "first r", "collision", marks=ALONG),
+        ("pairs[r // 2, j // 2]", "first r", "collision"),
+        ("places[j // 2]", "first r", "not-an-index"),
+        ("places[r // 2]", "any r", "bad-choice"),
+        ("places[r // 2]", "first", "bad-choice"),
+    ],
+)
+def test_a_winner_is_named(front, place: str, collide: str, code: str | None) -> None:
+    spec = spec_of(front, {place: f'{{value: "x[0]", collide: {collide}}}'})
+    assert [found for found, _ in front.found(spec)] == ([code] if code else [])
+
+
+def test_a_reason_takes_the_place_of_a_proof(front) -> None:
+    store = {"places[r // 2]": '{value: "7", trusted: every second row is dead}'}
+    assert front.found(spec_of(front, store)) == []
+    store["places[r // 3]"] = store["places[r // 2]"]
+    assert front.found(spec_of(front, store)) == []
+    store["places[r // 3]"] = "8"
+    assert {code for code, _ in front.found(spec_of(front, store))} == {"collision"}
+
+
 # Random places, number by number.
 
 TERMS = ["r", "r", "r", "j", "j", "2 * r", "3 * j", "r * Q", "r * Q", "j * R", "R", "Q", "1", "7"]
@@ -430,6 +504,39 @@ def test_no_two_points_store_to_one_pair(front, machine, items: tuple[str, str])
     for at in machines(machine, group):
         found = stored(at, "pairs")
         assert len(found) == len(set(found)), (at.params, at.tensors)
+
+
+@SEARCH
+@given(
+    item=PLACES,
+    keep=st.sampled_from(["first", "last"]),
+    index=st.sampled_from(["r", "r", "j"]),
+    condition=st.sampled_from(["r >= 0", "r > 1", "perm[r] != 1", "j != 1 or r < 2"]),
+)
+def test_one_point_wins_each_place(
+    front, machine, item: str, keep: str, index: str, condition: str
+) -> None:
+    if {"r": "j", "j": "r"}[index] in re.findall(r"\w+", item):
+        return  # both at once: see ALONG
+    entry = f'{{value: "7", when: "{condition}", collide: {keep} {index}}}'
+    _, report = front.read(spec_of(front, {f"places[{item}]": entry}))
+    codes = {each.code for each in report.diagnostics}
+    assert codes <= {"collision", "free-index", "not-an-index", "unused"}
+    group, _ = front.read(spec_of(front, {f"places[{item}]": entry}, {"asked": condition}))
+    if codes or group is None:
+        return
+    for at in machines(machine, group):
+        store = next(each for each in group.stores if each.tensor == "places")
+        asked: dict[tuple[int, ...], list[int]] = {}
+        won: dict[tuple[int, ...], list[int]] = {}
+        for point in points(at, store):
+            here = place(at, store.items, point)
+            if at.at(group.lets["asked"].value, point):
+                asked.setdefault(here, []).append(point[index])
+            if at.at(store.when, point):
+                won.setdefault(here, []).append(point[index])
+        best = {here: [min(all_) if keep == "first" else max(all_)] for here, all_ in asked.items()}
+        assert won == best, (at.params, at.tensors)
 
 
 @SHIFTED
