@@ -100,6 +100,26 @@ def test_a_size_is_not_part_of_itself(front, sizes: str) -> None:
     assert front.found(spec)
 
 
+@pytest.mark.parametrize(
+    "load",
+    [
+        "y[0][r, k, 0]",
+        "y[0][r]",
+        pytest.param(
+            "x[r][k]", marks=pytest.mark.xfail(reason="read as x[r, k], list or not", strict=True)
+        ),
+    ],
+)
+def test_brackets_of_lists_and_of_others(front, load: str) -> None:
+    spec = edited(
+        ("x: i64[R, K]", 'x: i64[R, K]\n  y: {type: "i64[R, K]", list: L}'),
+        ("R: 0", "L: static, R: 0"),
+    )
+    right = spec.replace(SUM, f"{SUM} + y[0][r, 0] + sum[k](y[1][r, k])")
+    assert front.found(right) == []
+    assert front.found(right.replace("y[1][r, k]", load))
+
+
 # The eager function: found in eager.py's text, never run.
 
 
