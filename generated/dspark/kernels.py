@@ -223,14 +223,14 @@ def block_fixup_kernel(
         program = pid - end_0
         c = program % tl.cdiv(blocks, TILE_c) * TILE_c + tl.arange(0, TILE_c)
         c_in = c < blocks
-        r = (program // tl.cdiv(blocks, TILE_c)).to(tl.int64)
+        r_2 = (program // tl.cdiv(blocks, TILE_c)).to(tl.int64)
         # row: num_contexts + r
-        row = num_contexts + r
-        block_tables_value = tl.load(
-            block_tables_ptr + row * block_tables_stride_0 + c, mask=c_in, other=0
+        row_2 = num_contexts + r_2
+        block_tables_value_2 = tl.load(
+            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
         )
         # page_tables[r, c]: block_tables[row, c]
-        tl.store(page_tables_ptr + r * page_tables_stride_0 + c, block_tables_value, mask=c_in)
+        tl.store(page_tables_ptr + r_2 * page_tables_stride_0 + c, block_tables_value_2, mask=c_in)
 
 
 @triton.jit(
@@ -1155,7 +1155,7 @@ def gen_bookkeeping_arena_kernel(
         other=0,
     )
     # page: i64(arena_tables[slot, col // page_size])
-    page_2 = arena_tables_value.to(tl.int64)
+    page = arena_tables_value.to(tl.int64)
     # ctx_len: no thread may store before every thread has loaded.
     tl.debug_barrier()
     # bonus[r]: last_token, when alive
@@ -1173,7 +1173,7 @@ def gen_bookkeeping_arena_kernel(
     # write_pages[r, k]: -1 if dropped else page, when alive
     tl.store(
         write_pages_ptr + r * write_pages_stride_0 + k,
-        tl.where(dropped, -1, page_2),
+        tl.where(dropped, -1, page),
         mask=k_in & alive != 0,
     )
     # write_offsets[r, k]: col % page_size, when alive
@@ -1558,21 +1558,21 @@ def refresh_block_tables_kernel(
         tl.store(block_counts_ptr + r, sum_c_2)
     else:
         program = pid - end_0
-        c = program % tl.cdiv(blocks, TILE_c) * TILE_c + tl.arange(0, TILE_c)
-        c_in = c < blocks
-        r = (program // tl.cdiv(blocks, TILE_c)).to(tl.int64)
+        c_2 = program % tl.cdiv(blocks, TILE_c) * TILE_c + tl.arange(0, TILE_c)
+        c_in_2 = c_2 < blocks
+        r_2 = (program // tl.cdiv(blocks, TILE_c)).to(tl.int64)
         # entry: block_offsets[pool_index, r, 0, c]
-        entry = tl.load(
+        entry_2 = tl.load(
             block_offsets_ptr
             + pool_index * block_offsets_stride_0
-            + r * block_offsets_stride_1
-            + c * block_offsets_stride_3,
-            mask=c_in,
+            + r_2 * block_offsets_stride_1
+            + c_2 * block_offsets_stride_3,
+            mask=c_in_2,
             other=0,
         )
         # block_tables[r, c]: max(entry, 0) // divisor
         tl.store(
-            block_tables_ptr + r * block_tables_stride_0 + c,
-            tl.maximum(entry, 0) // divisor,
-            mask=c_in,
+            block_tables_ptr + r_2 * block_tables_stride_0 + c_2,
+            tl.maximum(entry_2, 0) // divisor,
+            mask=c_in_2,
         )

@@ -1272,7 +1272,7 @@ def refresh_block_tables(
             blocks=blocks,
         )
         return
-    programs = num_seqs + num_seqs * rt.cdiv(blocks, 1024)
+    programs = num_seqs + num_seqs * rt.cdiv(blocks, 4096)
     launch(
         kernels.refresh_block_tables_kernel,
         programs,
@@ -1288,8 +1288,8 @@ def refresh_block_tables(
         pool_index,
         divisor,
         num_seqs,
-        TILE_c=1024,
-        num_warps=4,
+        TILE_c=4096,
+        num_warps=8,
     )
 
 

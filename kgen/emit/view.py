@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kgen.emit import reference, triton
 from kgen.emit.layout import wrap
+from kgen.emit.parameters import Parameter, list_limit
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Const, Group, Load, Param, Ref, Scalar, Select, Tensor, Value, walk
 from kgen.lang.types import FLOATS
@@ -220,8 +221,8 @@ class View:
         keywords.append(f"num_warps={self.plan.warps}")
         return wrap(f"    launch({', '.join(args + keywords)})")
 
-    def _list_arguments(self, first: triton.Parameter) -> str:
-        limit = triton.list_limit(self.group, self.group.tensors[first.source])
+    def _list_arguments(self, first: Parameter) -> str:
+        limit = list_limit(self.group, self.group.tensors[first.source])
         if first.kind == "address":
             return f"rt.addresses({first.source}, {limit})"
         return f"rt.strides({first.source}, {first.dim}, {limit})"

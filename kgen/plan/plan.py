@@ -20,6 +20,7 @@ from kgen.diagnostics import Report
 from kgen.lang.typed import Given, Group, Let, Load, Param, Store, Value, walk
 
 TILE = 1024  # elements of a wide tile: 8 for each of the 128 threads of 4 warps
+LOOP_TILE = 4096  # of one turn of a loop: few turns, since each waits for its loads
 WIDEST = 2048  # elements of a program; outer static indices are spread over programs beyond it
 ROW_TILE = 128  # rows of a program whose rows have no inner axis
 
@@ -287,7 +288,7 @@ def _role(
         elif group.static_extent(index):
             axes[index] = Axis(index, "lanes", None)
         else:
-            axes[index] = Axis(index, "loop", asked or TILE)
+            axes[index] = Axis(index, "loop", asked or LOOP_TILE)
     role = Role(tuple(stores), tuple(once), axes, reads, writes)
     _check_loops(role, report)
     return role
