@@ -220,6 +220,20 @@ def operations(value: Value) -> Iterator[Op]:
     return (each for each in walk(value, {}) if isinstance(each, Op))
 
 
+COMPARISONS = """
+a < 5 | a < 4 | a < -2 | a < -3 | a <= 4 | a <= 3 | a <= -3 | a <= -4
+a > -4 | a > -3 | a > 3 | a > 4 | a >= -3 | a >= -2 | a >= 4 | a >= 5
+a == 4 | a == 5 | a == -3 | a == -4 | a != 4 | a != 5 | a != -4 | 3 == 3 | 3 != 3 | a < b | b >= 0
+"""
+
+
+@pytest.mark.parametrize("text", [each.strip() for each in re.split(r"[|\n]", COMPARISONS.strip())])
+def test_interval_of_a_comparison(front, text: str) -> None:
+    found = {int(eval(text, {"a": a, "b": b})) for a in VALUES["a"] for b in VALUES["b"]}
+    group = group_of(front, f"i64({text})")
+    assert Ranges(group).of(group.lets["probe"].value) == (min(found), max(found))
+
+
 def test_assumptions_narrow(front) -> None:
     group = group_of(front, "b * 2")
     value = group.lets["probe"].value

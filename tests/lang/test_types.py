@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kgen.lang.types import ELEMENT_TYPES, LIMITS, promote, widens
+from kgen.lang.types import ELEMENT_TYPES, LIMITS, exact, promote, widens
 
 TORCH = {
     "bool": torch.bool,
@@ -20,6 +20,7 @@ TORCH = {
     "f32": torch.float32,
 }
 INTEGERS = ("u8", "i32", "i64")
+FLOATS = ("f16", "bf16", "f32")
 NUMBERS = tuple(each for each in ELEMENT_TYPES if each != "bool")
 
 
@@ -44,10 +45,41 @@ def test_a_compile_time_number_takes_the_other_type(a: str) -> None:
     assert promote("int", "int") == "int"
 
 
+@pytest.mark.parametrize("a", NUMBERS)
+def test_a_compile_time_fraction_takes_the_other_type(a: str) -> None:
+    result = torch.result_type(torch.zeros(1, dtype=TORCH[a]), 0.5)
+    assert TORCH[promote(a, "float")] == TORCH[promote("float", a)] == result
+    assert promote("int", "float") == promote("float", "int") == "float"
+
+
 @pytest.mark.parametrize("a", INTEGERS)
 def test_limits(a: str) -> None:
     info = torch.iinfo(TORCH[a])
     assert LIMITS[a] == (info.min, info.max)
+
+
+@pytest.mark.parametrize("a, b", pairs(FLOATS))
+def test_widening_of_floats(a: str, b: str) -> None:
+    one, other = torch.finfo(TORCH[a]), torch.finfo(TORCH[b])
+    assert widens(a, b) == (
+        one.max <= other.max and one.tiny >= other.tiny and one.eps >= other.eps
+    )
+
+
+@pytest.mark.parametrize("a", FLOATS)
+@pytest.mark.parametrize("b", ("bool", *INTEGERS))
+def test_nothing_widens_between_integers_and_floats(a: str, b: str) -> None:
+    assert not widens(a, b)
+    assert not widens(b, a)
+
+
+@pytest.mark.parametrize("dtype", ("f16", "bf16"))
+@pytest.mark.parametrize(
+    "value", [0.5, 0.1, 3.0, 257.0, 2049.0, 65504.0, 1e30, 1e-8, -0.25, 2.0**-24, 2.0**-133]
+)
+def test_exact_literals(dtype: str, value: float) -> None:
+    rounded = torch.tensor(value, dtype=torch.float64).to(TORCH[dtype])
+    assert exact(value, dtype) == (rounded.double().item() == value)
 
 
 @pytest.mark.parametrize("a, b", pairs(("bool", *INTEGERS)))
@@ -95,14 +127,32 @@ UNARY: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+# The same in floats, where `//` and `%` are refused and `/` is a quotient.
+OF_FLOATS = {each: BINARY[each] for each in BINARY if "//" not in each and "%" not in each}
+OF_FLOATS |= {"x[r] / y[r]": torch.true_divide}
+OF_ONE_FLOAT: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "-x[r]": torch.neg,
+    "abs(x[r])": torch.abs,
+    "sqrt(x[r])": torch.sqrt,
+    "rsqrt(x[r])": torch.rsqrt,
+    "exp(x[r])": torch.exp,
+    "x[r] + 3": lambda x: x + 3,
+    "x[r] * 0.5": lambda x: x * 0.5,
+    "2 / x[r]": lambda x: 2 / x,
+    "x[r] > 0.5": lambda x: x > 0.5,
+    "f32(x[r])": lambda x: x.float(),
+    "bf16(x[r])": lambda x: x.bfloat16(),
+}
+
+
 def type_of(front, expression: str, a: str, b: str = "i64") -> str:
     """The type that kgen gives an expression of x and y."""
     spec = front.spec(
         sizes={"R": "0 .. 300"},
-        tensors={"x": f"{a}[R]", "y": f"{b}[R]", "out": '{type: "i64[R]", mode: out}'},
+        tensors={"x": f"{a}[R]", "y": f"{b}[R]", "out": '{type: "bool[R]", mode: out}'},
         index={"r": "R"},
-        let={"probe": expression},
-        store={"out[r]": "i64(probe)"},
+        let={"probe": expression, "compared": "probe == probe"},
+        store={"out[r]": "compared"},
     )
     return front.group(spec).lets["probe"].value.dtype
 
@@ -119,6 +169,26 @@ def test_type_of_two(front, expression: str, a: str, b: str) -> None:
 def test_type_of_one(front, expression: str, a: str) -> None:
     x = torch.ones(3, dtype=TORCH[a])
     assert TORCH[type_of(front, expression, a)] == UNARY[expression](x).dtype
+
+
+@pytest.mark.parametrize("expression", OF_FLOATS)
+@pytest.mark.parametrize("a, b", [*pairs(FLOATS), ("f16", "i64"), ("i32", "bf16"), ("f32", "u8")])
+def test_type_of_two_floats(front, expression: str, a: str, b: str) -> None:
+    x, y = torch.ones(3, dtype=TORCH[a]), torch.ones(3, dtype=TORCH[b])
+    assert TORCH[type_of(front, expression, a, b)] == OF_FLOATS[expression](x, y).dtype
+
+
+@pytest.mark.parametrize("expression", OF_ONE_FLOAT)
+@pytest.mark.parametrize("a", FLOATS)
+def test_type_of_one_float(front, expression: str, a: str) -> None:
+    x = torch.ones(3, dtype=TORCH[a])
+    assert TORCH[type_of(front, expression, a)] == OF_ONE_FLOAT[expression](x).dtype
+
+
+@pytest.mark.parametrize("a, b", pairs(INTEGERS))
+def test_type_of_a_quotient_of_integers(front, a: str, b: str) -> None:
+    x, y = torch.ones(3, dtype=TORCH[a]), torch.ones(3, dtype=TORCH[b])
+    assert TORCH[type_of(front, "x[r] / y[r]", a, b)] == (x / y).dtype
 
 
 # Stores.
