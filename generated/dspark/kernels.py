@@ -120,9 +120,8 @@ def accept_prefix_kernel(
         ),
         axis=0,
     )
-    first_k = tl.where(first_k_at == 9223372036854775807, tl.full((), K, tl.int64), first_k_at)
     # matched: first[k](draft_tokens[r, k] != target_tokens[r, k], K)
-    matched = first_k
+    matched = tl.where(first_k_at == 9223372036854775807, tl.full((), K, tl.int64), first_k_at)
     target_kv_lens_value = tl.load(target_kv_lens_ptr + row)
     # target_kv_lens: no thread may store before every thread has loaded.
     tl.debug_barrier()
@@ -366,25 +365,27 @@ def block_norm_rope_write_kernel(
     offset = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j)
     # normed[r, j, i]: rows, when alive
     tl.store(
-        normed_ptr + r * normed_stride_0 + j * normed_stride_1 + i, rows, mask=i_in & alive != 0
+        normed_ptr + r * normed_stride_0 + j * normed_stride_1 + i,
+        rows,
+        mask=tl.where(alive, i_in, False),
     )
     # normed[r, j, R + p]: roped, when alive
     tl.store(
         normed_ptr + r * normed_stride_0 + j * normed_stride_1 + (R + p.to(tl.int64)),
         roped,
-        mask=p_in & alive != 0,
+        mask=tl.where(alive, p_in, False),
     )
     # pool[page, 0, 0, offset, i]: rows, when alive and page >= 0
     tl.store(
         pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + i,
         rows,
-        mask=i_in & pool_when != 0,
+        mask=tl.where(pool_when, i_in, False),
     )
     # pool[page, 0, 0, offset, R + p]: roped, when alive and page >= 0
     tl.store(
         pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + (R + p.to(tl.int64)),
         roped,
-        mask=p_in & pool_when != 0,
+        mask=tl.where(pool_when, p_in, False),
     )
 
 
@@ -448,7 +449,7 @@ def block_write_kernel(
     tl.store(
         pool_ptr + page * pool_stride_0 + block_in_page_value * pool_stride_3 + d,
         block_latents_value,
-        mask=d_in & pool_when != 0,
+        mask=tl.where(pool_when, d_in, False),
     )
 
 
@@ -587,7 +588,7 @@ def context_kv_norm_rope_write_kernel(
     any_k_other_bit = tl.max(
         tl.where(
             k_other_in,
-            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == offset) & ((r < chosen) & (write_pages_value >= 0))).to(
+            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == offset) & tl.where(r < chosen, write_pages_value >= 0, False)).to(
                 tl.int32
             ),
             0,
@@ -674,7 +675,7 @@ def context_kv_norm_rope_write_kernel(
     tl.store(
         pool_chosen_ptr + page * pool_chosen_stride_0 + offset * pool_chosen_stride_3 + i,
         f32_to_bf16(bf16_to_f32(normed) * bf16_to_f32(factor)),
-        mask=i_in & pool_when != 0,
+        mask=tl.where(pool_when, i_in, False),
     )
     # pool[l][page, 0, 0, offset, R + p]: roped * factor, when stored, collide first k
     tl.store(
@@ -683,7 +684,7 @@ def context_kv_norm_rope_write_kernel(
         + offset * pool_chosen_stride_3
         + (R + p.to(tl.int64)),
         f32_to_bf16(bf16_to_f32(roped) * bf16_to_f32(factor)),
-        mask=p_in & pool_when != 0,
+        mask=tl.where(pool_when, p_in, False),
     )
 
 
@@ -828,7 +829,7 @@ def context_kv_write_kernel(
     any_k_other_bit = tl.max(
         tl.where(
             k_other_in,
-            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == write_offsets_value_2) & (alive & (write_pages_value >= 0))).to(
+            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == write_offsets_value_2) & tl.where(alive, write_pages_value >= 0, False)).to(
                 tl.int32
             ),
             0,
@@ -874,7 +875,7 @@ def context_kv_write_kernel(
         f32_to_bf16(
             bf16_to_f32(normed_value) * bf16_to_f32(f32_to_bf16(keep_value.to(tl.float32)))
         ),
-        mask=d_in & pool_when != 0,
+        mask=tl.where(pool_when, d_in, False),
     )
 
 
@@ -1007,7 +1008,7 @@ def gen_bookkeeping_kernel(
     # cap: block_counts[row] * page_size
     cap = block_counts_value * page_size
     # dropped: drop_overflow == 1 and before + k >= cap
-    dropped = (drop_overflow == 1) & (before + k.to(tl.int64) >= cap)
+    dropped = tl.where(drop_overflow == 1, before + k.to(tl.int64) >= cap, False)
     # col: max(min(before + k, cap - 1), 0)
     col = tl.maximum(tl.minimum(before + k.to(tl.int64), cap - 1), 0)
     block_tables_value = tl.load(
@@ -1025,19 +1026,23 @@ def gen_bookkeeping_kernel(
     tl.store(
         query_positions_ptr + r * query_positions_stride_0 + j,
         after + j.to(tl.int64),
-        mask=j_in & alive != 0,
+        mask=tl.where(alive, j_in, False),
     )
     # keep[r, k]: k < n, when alive
-    tl.store(keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=k_in & alive != 0)
+    tl.store(
+        keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=tl.where(alive, k_in, False)
+    )
     # write_pages[r, k]: -1 if dropped else page, when alive
     tl.store(
         write_pages_ptr + r * write_pages_stride_0 + k,
         tl.where(dropped, -1, page),
-        mask=k_in & alive != 0,
+        mask=tl.where(alive, k_in, False),
     )
     # write_offsets[r, k]: col % page_size, when alive
     tl.store(
-        write_offsets_ptr + r * write_offsets_stride_0 + k, col % page_size, mask=k_in & alive != 0
+        write_offsets_ptr + r * write_offsets_stride_0 + k,
+        col % page_size,
+        mask=tl.where(alive, k_in, False),
     )
     # ctx_len[slot]: after, when alive
     tl.store(ctx_len_ptr + slot, after, mask=alive)
@@ -1144,14 +1149,14 @@ def gen_bookkeeping_arena_kernel(
     # after: min(before + n, max_ctx)
     after = tl.minimum(before + n, max_ctx)
     # dropped: drop_overflow == 1 and before + k >= max_ctx
-    dropped = (drop_overflow == 1) & (before + k.to(tl.int64) >= max_ctx)
+    dropped = tl.where(drop_overflow == 1, before + k.to(tl.int64) >= max_ctx, False)
     # col: min(before + k, max_ctx - 1)
     col = tl.minimum(before + k.to(tl.int64), max_ctx - 1)
     arena_tables_value = tl.load(
         arena_tables_ptr
-        + tl.where(alive & ~dropped, slot, 0) * arena_tables_stride_0
-        + tl.where(alive & ~dropped, col // page_size, 0),
-        mask=k_in & (alive & ~dropped) != 0,
+        + tl.where(tl.where(alive, ~dropped, False), slot, 0) * arena_tables_stride_0
+        + tl.where(tl.where(alive, ~dropped, False), col // page_size, 0),
+        mask=k_in & tl.where(alive, ~dropped, False),
         other=0,
     )
     # page: i64(arena_tables[slot, col // page_size])
@@ -1166,19 +1171,23 @@ def gen_bookkeeping_arena_kernel(
     tl.store(
         query_positions_ptr + r * query_positions_stride_0 + j,
         after + j.to(tl.int64),
-        mask=j_in & alive != 0,
+        mask=tl.where(alive, j_in, False),
     )
     # keep[r, k]: k < n, when alive
-    tl.store(keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=k_in & alive != 0)
+    tl.store(
+        keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=tl.where(alive, k_in, False)
+    )
     # write_pages[r, k]: -1 if dropped else page, when alive
     tl.store(
         write_pages_ptr + r * write_pages_stride_0 + k,
         tl.where(dropped, -1, page),
-        mask=k_in & alive != 0,
+        mask=tl.where(alive, k_in, False),
     )
     # write_offsets[r, k]: col % page_size, when alive
     tl.store(
-        write_offsets_ptr + r * write_offsets_stride_0 + k, col % page_size, mask=k_in & alive != 0
+        write_offsets_ptr + r * write_offsets_stride_0 + k,
+        col % page_size,
+        mask=tl.where(alive, k_in, False),
     )
     # ctx_len[slot]: after, when alive
     tl.store(ctx_len_ptr + slot, after, mask=alive)
@@ -1345,7 +1354,7 @@ def gqa_kv_write_kernel(
     any_k_other_bit = tl.max(
         tl.where(
             k_other_in,
-            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == offset) & ((r < chosen) & (write_pages_value >= 0))).to(
+            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == offset) & tl.where(r < chosen, write_pages_value >= 0, False)).to(
                 tl.int32
             ),
             0,
@@ -1421,7 +1430,7 @@ def gqa_kv_write_kernel(
         + offset * pool_chosen_stride_3
         + d,
         f32_to_bf16(bf16_to_f32(keys_value) * bf16_to_f32(factor)),
-        mask=d_in & pool_when != 0,
+        mask=tl.where(pool_when, d_in, False),
     )
     # pool[l][page, 1, head, offset, d]: vals[l, r * K1 + k, head, d] * factor, when stored, collide first k
     tl.store(
@@ -1432,7 +1441,7 @@ def gqa_kv_write_kernel(
         + offset * pool_chosen_stride_3
         + d,
         f32_to_bf16(bf16_to_f32(vals_value) * bf16_to_f32(factor)),
-        mask=d_in & pool_when != 0,
+        mask=tl.where(pool_when, d_in, False),
     )
 
 
@@ -1496,7 +1505,7 @@ def noise_block_from_table_kernel(
     cond = (0 <= id) & (id < vocab.to(tl.int64))
     embed_table_value = tl.load(
         embed_table_ptr + tl.where(cond, id, 0) * embed_table_stride_0 + h,
-        mask=h_in & cond != 0,
+        mask=tl.where(cond, h_in, False),
         other=0.0,
     )
     # noise[r, j, h]: embed_table[id, h] if 0 <= id < vocab else 0.0

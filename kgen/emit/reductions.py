@@ -5,7 +5,7 @@ Integers combine in any order; the sum of floats is the tree, over lanes alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kgen.emit.lanes import LaneCode
 from kgen.emit.parameters import (
@@ -38,6 +38,8 @@ class ReductionPrinter(ValuePrinter):
             body.lines.append(f"{name} = {call('tl.full', shape, neutral, dtype)}")
             inner.lines.append(f"{name} = {_combine(kind, Code(name), each)}")
             body.lines += [head, *(f"    {line}" for line in inner.lines)]
+            if index in body.loops:  # the enclosing loop's own values again
+                self._lane_axis(axis, Code(self._start(index)), body)
             each = Code(name)
         else:
             each, lanes = self._masked(value, body, guard, neutral)
@@ -50,15 +52,17 @@ class ReductionPrinter(ValuePrinter):
             name = self.names.fresh(f"{hint}_bit")
             body.lines.append(f"{name} = {reduced}")
             return LaneCode(infix("ne", Code(name), number(0)), left)
-        if kind == "first" and value.none is not None:
-            name = self.names.fresh(f"{hint}_at")
-            body.lines.append(f"{name} = {reduced}")
-            none = self.code(value.none, body, guard)
-            lanes = self.lanes.union(LaneCode(Code(name), left), none)
-            found = LaneCode(Code(name), left).at(lanes)
-            missing = infix("eq", found, neutral)
-            return LaneCode(call("tl.where", missing, none.at(lanes), found), lanes)
         return LaneCode(reduced, left)
+
+    def _found(self, value: Reduce, hint: str, body: Body, guard: LaneCode | None) -> LaneCode:
+        """`first`: the search, whose index is bound, apart from its fallback, whose indices are free."""
+        assert value.none is not None
+        axes = value.arg.axes - {value.index}
+        search = self._named(replace(value, none=None, axes=axes), f"{hint}_at", body, guard)
+        none = self._typed(value.none, body, guard)
+        lanes = self.lanes.union(search, none)
+        missing = infix("eq", search.at(lanes), _neutral("first", "i64"))
+        return LaneCode(call("tl.where", missing, none.at(lanes), search.at(lanes)), lanes)
 
     def _tree_sum(self, each: Code, lanes: tuple[str, ...], index: str) -> Code:
         """The float sum of one order: the axis last, the others as rows."""
@@ -104,6 +108,7 @@ class ReductionPrinter(ValuePrinter):
             return LaneCode(scanned, lanes)
         # The running total enters each turn of the loop and leaves it with the turn's own added.
         assert body.parent is not None
+        assert body.loops[-1] == value.index, "a scan runs along the innermost loop"
         left = tuple(lane for lane in lanes if lane != value.index)
         total = self.names.fresh(f"{hint}_total")
         full = call("tl.full", self.lanes.shape(left), neutral, "tl.int64")

@@ -14,7 +14,7 @@ from kgen.emit.parameters import (
     programs_of,
 )
 from kgen.emit.reductions import ReductionPrinter
-from kgen.emit.values import Body
+from kgen.emit.values import Body, conjuncts
 from kgen.lang.text import Code, call, infix, method
 from kgen.lang.typed import (
     Cast,
@@ -30,6 +30,7 @@ from kgen.lang.typed import (
     Select,
     Store,
     Value,
+    walk,
 )
 from kgen.plan.plan import Axis, Role
 
@@ -97,9 +98,13 @@ class RolePrinter(ReductionPrinter):
         return [*body.lines, *loops, *barrier, *(line for lines in stores for line in lines)]
 
     def _loops(self, store: Store) -> tuple[str, ...]:
-        return tuple(
-            i for i, axis in self.role.axes.items() if axis.kind == "loop" and i in store.axes
-        )
+        """The loops around a store, one that a scan runs along innermost."""
+        when = () if store.when is None else (store.when,)
+        roots = (*store.items, store.value, *when)
+        values = [each for root in roots for each in walk(root, self.plan.lets)]
+        scanned = {each.index for each in values if isinstance(each, Scan)}
+        loops = [i for i, axis in self.role.axes.items() if axis.kind == "loop" and i in store.axes]
+        return tuple(sorted(loops, key=lambda i: i in scanned))
 
     def _program(self, body: Body) -> None:
         program = self.role.program
@@ -145,6 +150,9 @@ class RolePrinter(ReductionPrinter):
         guard = None
         if store.when is not None:
             guard = self._named(store.when, f"{store.tensor}_when", body, None)
+            self.parts[guard.code.text] = tuple(
+                self.code(part, body, None) for part in conjuncts(store.when)
+            )
         value = self.code(store.value, body, guard)
         items = [self.code(item, body, guard) for item in store.items]
         pointer = self._pointer(store.tensor, store.items, items, body)
@@ -158,7 +166,7 @@ class RolePrinter(ReductionPrinter):
         pointer = self._filled(pointer, lanes)
         args = [pointer.at(lanes).text, value.at(lanes).text]
         if mask is not None:
-            args.append(f"mask={self._filled_mask(mask, lanes, plain=guard is None and not first)}")
+            args.append(f"mask={self._filled_mask(mask, lanes)}")
         comment = f"# {store.target_text}: {store.value_text}"
         return [comment, f"tl.store({', '.join(args)})"]
 
@@ -170,9 +178,14 @@ class RolePrinter(ReductionPrinter):
         lines = self._store_loop(over[1:], stores, inner)
         return [head, *(f"    {line}" for line in (*inner.lines, *lines))]
 
+    def _start(self, index: str) -> str:
+        return self.local(f"{index}_start")
+
     def _loop_head(self, index: str, inner: Body) -> str:
         axis = self.role.axes[index]
-        start = self.local(f"{index}_start")
+        start = self._start(index)
+        if index in inner.loops[:-1]:
+            start = self.names.fresh(start)
         self._lane_axis(axis, Code(start), inner)
         extent = plain(self.plan.group.extents[index])
         return f"for {start} in range(0, {extent}, {axis.block}):"

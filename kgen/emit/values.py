@@ -36,7 +36,7 @@ from kgen.lang.typed import (
     walk,
 )
 from kgen.lang.types import FLOATS, LITERALS, NARROW_FLOATS, DType
-from kgen.plan.plan import Plan, Role
+from kgen.plan.plan import Axis, Plan, Role
 
 
 @dataclass(slots=True)
@@ -64,6 +64,7 @@ class ValuePrinter:
     first: Code = field(init=False)
     unguarded: set[str] = field(default_factory=set)
     chosen: set[str] = field(default_factory=set)
+    parts: dict[str, tuple[LaneCode, ...]] = field(default_factory=dict)
 
     def local(self, name: str) -> str:
         """A name that no other role of the kernel has: branches may not share one of two types."""
@@ -78,11 +79,20 @@ class ValuePrinter:
     def _all(self, masks: list[LaneCode]) -> LaneCode | None:
         if not masks:
             return None
-        lanes = self.lanes.union(*masks)
-        total = masks[0].at(lanes)
+        total = masks[0]
         for mask in masks[1:]:
-            total = infix("bitand", total, mask.at(lanes))
-        return LaneCode(total, lanes)
+            total = self._logic("and", total, mask)
+        return total
+
+    def _logic(self, op: str, a: LaneCode, b: LaneCode) -> LaneCode:
+        """`a and b` or `a or b`; the interpreter makes numbers of a scalar condition beside a block."""
+        lanes = self.lanes.union(a, b)
+        if a.lanes and not b.lanes:
+            a, b = b, a
+        if lanes and not a.lanes:
+            arms = (b.code, "False") if op == "and" else ("True", b.code)
+            return LaneCode(call("tl.where", a.code, *arms), lanes)
+        return LaneCode(infix(f"bit{op}", a.at(lanes), b.at(lanes)), lanes)
 
     def _filled(self, pointer: LaneCode, lanes: tuple[str, ...]) -> LaneCode:
         """A pointer with all the lanes of its load or store."""
@@ -91,18 +101,12 @@ class ValuePrinter:
         zeros = call("tl.zeros", self.lanes.shape(lanes), "tl.int32")
         return LaneCode(infix("add", pointer.at(lanes), zeros), lanes)
 
-    def _filled_mask(self, mask: LaneCode, lanes: tuple[str, ...], *, plain: bool) -> Code:
-        """The mask of a load or store; `plain` if it says only which lanes are inside.
-
-        For a block it is a block itself, and of bool: in the interpreter a scalar condition makes
-        int32 of a block's, which it then refuses.
-        """
-        if plain or not lanes:
-            return mask.at(lanes)
-        code = mask.at(lanes)
-        if not mask.lanes:
-            code = infix("bitand", code, call("tl.full", self.lanes.shape(lanes), "1", "tl.int1"))
-        return infix("ne", code, number(0))
+    def _filled_mask(self, mask: LaneCode, lanes: tuple[str, ...]) -> Code:
+        """A mask for a block is a block itself: the interpreter refuses a scalar one."""
+        if not mask.lanes and lanes:
+            ones = LaneCode(call("tl.full", self.lanes.shape(lanes), "1", "tl.int1"), lanes)
+            return self._logic("and", mask, ones).code
+        return mask.at(lanes)
 
     def _pointer(
         self, tensor: str, values: tuple[Value, ...], items: list[LaneCode], body: Body
@@ -182,7 +186,7 @@ class ValuePrinter:
 
     def _let(self, name: str, body: Body, guard: LaneCode | None) -> LaneCode:
         let = self.plan.lets[name]
-        home = self._home(let.value, body)
+        home = self._home(let.value, body, guard)
         key = (Ref(name, let.value.dtype, let.value.axes), guard.code.text if guard else "")
         if key in home.known:
             return home.known[key]
@@ -226,9 +230,13 @@ class ValuePrinter:
 
     def _named(self, value: Value, hint: str, body: Body, guard: LaneCode | None) -> LaneCode:
         """A variable that holds `value`, emitted once in the outermost body that can hold it."""
-        home = self._home(value, body)
         if guard is not None and not self._needs_guard(value):
             guard = None
+        if isinstance(value, Reduce) and value.none is not None:
+            return self._found(value, hint, body, guard)
+        if isinstance(value, Reduce | Scan):
+            guard = self._outside(guard, value.index)
+        home = self._home(value, body, guard)
         key = (value, guard.code.text if guard else "")
         if key in home.known:
             return home.known[key]
@@ -247,10 +255,14 @@ class ValuePrinter:
         home.known[key] = LaneCode(Code(name), code.lanes)
         return home.known[key]
 
-    def _home(self, value: Value, body: Body) -> Body:
-        needed = {i for i in value.axes if self.role.axes[i].kind == "loop"}
-        while body.parent is not None and needed <= set(body.parent.loops):
+    def _home(self, value: Value, body: Body, guard: LaneCode | None) -> Body:
+        """The outermost body that can hold a value."""
+        axes = value.axes | set(guard.lanes if guard is not None else ())
+        while body.parent is not None:
             if body.branch and self._reads_optional(value):
+                break
+            # Not past the loop that binds an index: the same index may be looped over outside too.
+            if not body.branch and body.loops[-1] in axes:
                 break
             body = body.parent
         return body
@@ -289,8 +301,7 @@ class ValuePrinter:
         args = [pointer.code.text]
         if mask is not None:
             other = "0.0" if load.dtype in FLOATS else "0"
-            plain = guard is None
-            args += [f"mask={self._filled_mask(mask, lanes, plain=plain)}", f"other={other}"]
+            args += [f"mask={self._filled_mask(mask, lanes)}", f"other={other}"]
         return LaneCode(Code(f"tl.load({', '.join(args)})"), lanes)
 
     def _select(
@@ -307,6 +318,9 @@ class ValuePrinter:
         test = self._named(cond, "cond", body, guard) if loads else self.code(cond, body, guard)
         inner = outer = guard
         if loads:
+            self.parts[test.code.text] = tuple(
+                self.code(part, body, guard) for part in conjuncts(cond)
+            )
             inner = self._and(guard, test)
             if self._needs_guard(other):
                 negated = LaneCode(prefix("~", test.code), test.lanes)
@@ -341,8 +355,20 @@ class ValuePrinter:
     def _and(self, guard: LaneCode | None, more: LaneCode) -> LaneCode:
         if guard is None:
             return more
-        lanes = self.lanes.union(guard, more)
-        return LaneCode(infix("bitand", guard.at(lanes), more.at(lanes)), lanes)
+        both = self._logic("and", guard, more)
+        known = [self.parts.get(each.code.text, (each,)) for each in (guard, more)]
+        self.parts[both.code.text] = (*known[0], *known[1])
+        return both
+
+    def _outside(self, guard: LaneCode | None, index: str) -> LaneCode | None:
+        """What of a guard holds for all values of an index: the index is bound within it."""
+        if guard is None or index not in guard.lanes:
+            return guard
+        left: LaneCode | None = None
+        for part in self.parts.get(guard.code.text, ()):
+            if index not in part.lanes:
+                left = self._and(left, part)
+        return left
 
     def _operate(
         self, op: str, args: tuple[Value, ...], body: Body, guard: LaneCode | None
@@ -377,7 +403,7 @@ class ValuePrinter:
             case "not":
                 return LaneCode(infix("eq", given[0], number(0)), lanes)
             case "and" | "or":
-                return LaneCode(infix(f"bit{op}", *given), lanes)
+                return self._logic(op, *codes)
             case "floordiv" | "mod":
                 helper = "floor_div" if op == "floordiv" else "floor_mod"
                 self.helpers.add(helper)
@@ -424,10 +450,19 @@ class ValuePrinter:
     def _reduce(self, value: Reduce, body: Body, guard: LaneCode | None, hint: str) -> LaneCode:
         raise NotImplementedError
 
+    def _found(self, value: Reduce, hint: str, body: Body, guard: LaneCode | None) -> LaneCode:
+        raise NotImplementedError
+
     def _scan(self, value: Scan, body: Body, guard: LaneCode | None, hint: str) -> LaneCode:
         raise NotImplementedError
 
     def _loop_head(self, index: str, inner: Body) -> str:
+        raise NotImplementedError
+
+    def _start(self, index: str) -> str:
+        raise NotImplementedError
+
+    def _lane_axis(self, axis: Axis, start: Code | None, body: Body) -> None:
         raise NotImplementedError
 
 
@@ -437,6 +472,13 @@ def _hint(value: Load | Reduce | Scan) -> str:
             return f"{tensor}_value"
         case Reduce(kind, index) | Scan(kind, index):
             return f"{kind}_{index}"
+
+
+def conjuncts(cond: Value) -> tuple[Value, ...]:
+    """The conditions that `and` joins."""
+    if isinstance(cond, Op) and cond.op == "and":
+        return tuple(part for arg in cond.args for part in conjuncts(arg))
+    return (cond,)
 
 
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
