@@ -401,7 +401,11 @@ def block_norm_rope_write_kernel(
         "live",
     ],
     do_not_specialize_on_alignment=[
-        "block_latents_ptr", "block_pages_ptr", "block_in_page_ptr", "live_rows_ptr", "pool_ptr"
+        "block_latents_ptr",
+        "block_pages_ptr",
+        "block_in_page_ptr",
+        "live_rows_ptr",
+        "pool_ptr",
     ],
 )
 def block_write_kernel(
@@ -585,16 +589,13 @@ def context_kv_norm_rope_write_kernel(
     )
     # offset: write_offsets[r, k]
     offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-    any_k_other_bit = tl.max(
-        tl.where(
-            k_other_in,
-            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == offset) & tl.where(r < chosen, write_pages_value >= 0, False)).to(
-                tl.int32
-            ),
-            0,
-        ),
-        axis=0,
+    each_k_other = (
+        (k_other.to(tl.int64) < k)
+        & (write_pages_value == page)
+        & (write_offsets_value == offset)
+        & tl.where(r < chosen, write_pages_value >= 0, False)
     )
+    any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
     any_k_other = any_k_other_bit != 0
     pool_when = stored & (any_k_other == 0)
     # t: r * K1 + k
@@ -690,7 +691,11 @@ def context_kv_norm_rope_write_kernel(
 
 @triton.jit(
     do_not_specialize=[
-        "latents_stride_0", "latents_stride_1", "staged_stride_0", "staged_stride_1", "N"
+        "latents_stride_0",
+        "latents_stride_1",
+        "staged_stride_0",
+        "staged_stride_1",
+        "N",
     ],
     do_not_specialize_on_alignment=["latents_ptr", "staged_ptr"],
 )
@@ -754,7 +759,11 @@ def context_kv_stage_kernel(
         "live",
     ],
     do_not_specialize_on_alignment=[
-        "normed_ptr", "keep_ptr", "write_pages_ptr", "write_offsets_ptr", "live_rows_ptr"
+        "normed_ptr",
+        "keep_ptr",
+        "write_pages_ptr",
+        "write_offsets_ptr",
+        "live_rows_ptr",
     ],
 )
 def context_kv_write_kernel(
@@ -826,16 +835,13 @@ def context_kv_write_kernel(
         write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
     )
     write_offsets_value_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-    any_k_other_bit = tl.max(
-        tl.where(
-            k_other_in,
-            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == write_offsets_value_2) & tl.where(alive, write_pages_value >= 0, False)).to(
-                tl.int32
-            ),
-            0,
-        ),
-        axis=0,
+    each_k_other = (
+        (k_other.to(tl.int64) < k)
+        & (write_pages_value == page)
+        & (write_offsets_value == write_offsets_value_2)
+        & tl.where(alive, write_pages_value >= 0, False)
     )
+    any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
     any_k_other = any_k_other_bit != 0
     pool_when = alive & (page >= 0) & (any_k_other == 0)
     normed_value = tl.load(
@@ -1255,7 +1261,12 @@ def gen_bookkeeping_arena_kernel(
         "live",
     ],
     do_not_specialize_on_alignment=[
-        "keys_ptr", "vals_ptr", "keep_ptr", "write_pages_ptr", "write_offsets_ptr", "live_rows_ptr"
+        "keys_ptr",
+        "vals_ptr",
+        "keep_ptr",
+        "write_pages_ptr",
+        "write_offsets_ptr",
+        "live_rows_ptr",
     ],
 )
 def gqa_kv_write_kernel(
@@ -1351,16 +1362,13 @@ def gqa_kv_write_kernel(
     )
     # offset: write_offsets[r, k]
     offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-    any_k_other_bit = tl.max(
-        tl.where(
-            k_other_in,
-            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == offset) & tl.where(r < chosen, write_pages_value >= 0, False)).to(
-                tl.int32
-            ),
-            0,
-        ),
-        axis=0,
+    each_k_other = (
+        (k_other.to(tl.int64) < k)
+        & (write_pages_value == page)
+        & (write_offsets_value == offset)
+        & tl.where(r < chosen, write_pages_value >= 0, False)
     )
+    any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
     any_k_other = any_k_other_bit != 0
     pool_when = stored & (any_k_other == 0)
     keys_value = tl.load(
@@ -1477,7 +1485,12 @@ def noise_block_kernel(
 
 @triton.jit(
     do_not_specialize=[
-        "embed_table_stride_0", "noise_stride_0", "noise_stride_1", "G", "H", "vocab"
+        "embed_table_stride_0",
+        "noise_stride_0",
+        "noise_stride_1",
+        "G",
+        "H",
+        "vocab",
     ],
     do_not_specialize_on_alignment=["embed_ids_ptr", "embed_table_ptr", "noise_ptr"],
 )

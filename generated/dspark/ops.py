@@ -11,7 +11,7 @@ from . import _runtime as rt
 from . import kernels, reference
 from ._launch import define, launch, runs_kernels
 
-NAMESPACE = "kgen_dspark_0044074c"
+NAMESPACE = "kgen_dspark_4d1d4663"
 
 ACCEPT_PREFIX = rt.Signature(
     "accept_prefix",

@@ -19,6 +19,8 @@ from kgen.lang.typed import (
 )
 from kgen.lang.types import LIMITS, DType
 
+_LONG = 60  # characters beyond which what is reduced gets a name
+
 
 @dataclass(slots=True)
 class ReductionPrinter(ValuePrinter):
@@ -86,6 +88,10 @@ class ReductionPrinter(ValuePrinter):
     ) -> tuple[Code, tuple[str, ...]]:
         """What a reduction combines, neutral where the index is past its end; and its lanes."""
         arg = self._typed(value.arg, body, guard)
+        if len(arg.code.text) > _LONG:
+            name = self.names.fresh(f"each_{value.index}")
+            body.lines.append(f"{name} = {arg.code}")
+            arg = LaneCode(Code(name), arg.lanes)
         inside = self._axis_mask(value.index)
         lanes = self.lanes.union(arg, inside)
         taken, code = inside.at(lanes), arg.at(lanes)
