@@ -54,7 +54,7 @@ CATALOGUE: Mapping[str, str] = {
     "wrong-rank": "A tensor takes as many indices as it has dimensions.",
     "wrong-type": "kgen converts nothing by itself except where no value can change.",
     "narrowing": "Storing into a smaller type may lose bits, so it is never done silently.",
-    "cyclic-let": "A let is a name for an expression; it cannot be part of itself.",
+    "cyclic-let": "A name stands for what it is made of; it cannot be part of itself.",
     "not-an-index": "Reductions and scans run over an index of the group.",
     "float-sum": "A float sum has one order, the tree, so that it has the same bits everywhere.",
     "data-dependent": "Sizes, ranges and launch conditions are known before the launch.",

@@ -195,7 +195,6 @@ def test_what_belongs_to_no_spec_is_removed(run: Run) -> None:
     assert not [name for name in left if name.startswith("more/")]
 
 
-@pytest.mark.xfail(reason="the folders of a removed package stay behind, empty", strict=True)
 def test_no_empty_folder_is_left_of_a_removed_package(run: Run) -> None:
     shutil.copytree("specs/pack", "specs/more")
     run("build")
@@ -204,9 +203,6 @@ def test_no_empty_folder_is_left_of_a_removed_package(run: Run) -> None:
     assert not Path("generated/more").exists()
 
 
-@pytest.mark.xfail(
-    reason="generated/__init__.py is written only together with something else", strict=True
-)
 def test_the_init_of_the_output_folder_is_checked_and_restored(run: Run) -> None:
     run("build")
     Path("generated/__init__.py").unlink()
@@ -294,7 +290,6 @@ def references(node: object) -> set[str]:
     return set().union(*(references(each) for each in node)) if isinstance(node, list) else set()
 
 
-@pytest.mark.xfail(reason="pydantic finds no definition for the reference to Scalar", strict=True)
 def test_schema(run: Run) -> None:
     schema = json.loads(run("schema").out)
     assert set(schema["required"]) == {"group", "summary", "tensors", "store"}
@@ -514,7 +509,6 @@ def test_a_file_of_somebody_else_in_a_generated_folder(run: Run) -> None:
     assert run("build", "--check").code == 1
 
 
-@pytest.mark.xfail(reason="a file in the way is overwritten whoever wrote it", strict=True)
 def test_a_file_of_somebody_else_is_never_overwritten(run: Run) -> None:
     Path("lib/pack").mkdir(parents=True)
     Path("lib/pack/ops.py").write_text("mine")
@@ -539,7 +533,6 @@ def content(folder: Path) -> dict[str, bytes | None]:
     "operation",
     ["write_text", "replace"],
 )
-@pytest.mark.xfail(reason="new and half-written files stay where they are", strict=True)
 def test_a_build_that_fails_changes_nothing(
     run: Run, monkeypatch: pytest.MonkeyPatch, operation: str, turn: int, built: str
 ) -> None:
@@ -565,7 +558,6 @@ def test_a_build_that_fails_changes_nothing(
     assert content(Path()) == before
 
 
-@pytest.mark.xfail(reason="the file that failed stays behind", strict=True)
 def test_a_full_disk_changes_nothing(run: Run, root: Path) -> None:
     """A real limit on the size of a file, which the longest of the files exceeds."""
     run("build")

@@ -63,8 +63,10 @@ def accept_prefix(
         target_kv_lens,
         num_contexts,
     )
-    op = ops.ACCEPT_PREFIX_OP if torch.compiler.is_compiling() else ops.accept_prefix
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.ACCEPT_PREFIX_OP(*args)
+    else:
+        ops.accept_prefix(*args)
 
 
 def block_fixup(
@@ -107,8 +109,10 @@ def block_fixup(
         page_size,
         block_counts,
     )
-    op = ops.BLOCK_FIXUP_OP if torch.compiler.is_compiling() else ops.block_fixup
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.BLOCK_FIXUP_OP(*args)
+    else:
+        ops.block_fixup(*args)
 
 
 def block_norm_rope_write(
@@ -163,8 +167,10 @@ def block_norm_rope_write(
         live,
         drop_overflow,
     )
-    op = ops.BLOCK_NORM_ROPE_WRITE_OP if torch.compiler.is_compiling() else ops.block_norm_rope_write
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.BLOCK_NORM_ROPE_WRITE_OP(*args)
+    else:
+        ops.block_norm_rope_write(*args)
 
 
 def block_write(
@@ -193,8 +199,10 @@ def block_write(
         KgenCallError: an argument does not fit; nothing was written.
     """
     args = (block_latents, block_pages, block_in_page, pool, live_rows, live, drop_overflow)
-    op = ops.BLOCK_WRITE_OP if torch.compiler.is_compiling() else ops.block_write
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.BLOCK_WRITE_OP(*args)
+    else:
+        ops.block_write(*args)
 
 
 def context_kv_norm_rope_write(
@@ -249,8 +257,10 @@ def context_kv_norm_rope_write(
         live,
         drop_overflow,
     )
-    op = ops.CONTEXT_KV_NORM_ROPE_WRITE_OP if torch.compiler.is_compiling() else ops.context_kv_norm_rope_write
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.CONTEXT_KV_NORM_ROPE_WRITE_OP(*args)
+    else:
+        ops.context_kv_norm_rope_write(*args)
 
 
 def context_kv_stage(*, latents: Tensor, staged: Tensor) -> None:
@@ -264,8 +274,10 @@ def context_kv_stage(*, latents: Tensor, staged: Tensor) -> None:
         KgenCallError: an argument does not fit; nothing was written.
     """
     args = (latents, staged)
-    op = ops.CONTEXT_KV_STAGE_OP if torch.compiler.is_compiling() else ops.context_kv_stage
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.CONTEXT_KV_STAGE_OP(*args)
+    else:
+        ops.context_kv_stage(*args)
 
 
 def context_kv_write(
@@ -296,8 +308,10 @@ def context_kv_write(
         KgenCallError: an argument does not fit; nothing was written.
     """
     args = (normed, keep, write_pages, write_offsets, pool, live_rows, live, drop_overflow)
-    op = ops.CONTEXT_KV_WRITE_OP if torch.compiler.is_compiling() else ops.context_kv_write
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.CONTEXT_KV_WRITE_OP(*args)
+    else:
+        ops.context_kv_write(*args)
 
 
 def context_positions(
@@ -315,8 +329,10 @@ def context_positions(
         KgenCallError: an argument does not fit; nothing was written.
     """
     args = (ctx_len, batch_to_slot, ctx_positions, num_contexts)
-    op = ops.CONTEXT_POSITIONS_OP if torch.compiler.is_compiling() else ops.context_positions
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.CONTEXT_POSITIONS_OP(*args)
+    else:
+        ops.context_positions(*args)
 
 
 def gen_bookkeeping(
@@ -395,8 +411,10 @@ def gen_bookkeeping(
         live,
         drop_overflow,
     )
-    op = ops.GEN_BOOKKEEPING_OP if torch.compiler.is_compiling() else ops.gen_bookkeeping
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.GEN_BOOKKEEPING_OP(*args)
+    else:
+        ops.gen_bookkeeping(*args)
 
 
 def gen_bookkeeping_arena(
@@ -472,8 +490,10 @@ def gen_bookkeeping_arena(
         live,
         drop_overflow,
     )
-    op = ops.GEN_BOOKKEEPING_ARENA_OP if torch.compiler.is_compiling() else ops.gen_bookkeeping_arena
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.GEN_BOOKKEEPING_ARENA_OP(*args)
+    else:
+        ops.gen_bookkeeping_arena(*args)
 
 
 def gqa_kv_write(
@@ -507,8 +527,10 @@ def gqa_kv_write(
         KgenCallError: an argument does not fit; nothing was written.
     """
     args = (keys, vals, keep, write_pages, write_offsets, pool, live_rows, live, drop_overflow)
-    op = ops.GQA_KV_WRITE_OP if torch.compiler.is_compiling() else ops.gqa_kv_write
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.GQA_KV_WRITE_OP(*args)
+    else:
+        ops.gqa_kv_write(*args)
 
 
 def noise_block(*, embed_rows: Tensor, noise: Tensor) -> None:
@@ -523,8 +545,10 @@ def noise_block(*, embed_rows: Tensor, noise: Tensor) -> None:
         KgenCallError: an argument does not fit; nothing was written.
     """
     args = (embed_rows, noise)
-    op = ops.NOISE_BLOCK_OP if torch.compiler.is_compiling() else ops.noise_block
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.NOISE_BLOCK_OP(*args)
+    else:
+        ops.noise_block(*args)
 
 
 def noise_block_from_table(*, embed_ids: Tensor, embed_table: Tensor, noise: Tensor) -> None:
@@ -539,8 +563,10 @@ def noise_block_from_table(*, embed_ids: Tensor, embed_table: Tensor, noise: Ten
         KgenCallError: an argument does not fit; nothing was written.
     """
     args = (embed_ids, embed_table, noise)
-    op = ops.NOISE_BLOCK_FROM_TABLE_OP if torch.compiler.is_compiling() else ops.noise_block_from_table
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.NOISE_BLOCK_FROM_TABLE_OP(*args)
+    else:
+        ops.noise_block_from_table(*args)
 
 
 def refresh_block_tables(
@@ -567,5 +593,7 @@ def refresh_block_tables(
         KgenCallError: an argument does not fit; nothing was written.
     """
     args = (block_offsets, block_counts, block_tables, pool_index, divisor, num_seqs)
-    op = ops.REFRESH_BLOCK_TABLES_OP if torch.compiler.is_compiling() else ops.refresh_block_tables
-    op(*args)
+    if torch.compiler.is_compiling():
+        ops.REFRESH_BLOCK_TABLES_OP(*args)
+    else:
+        ops.refresh_block_tables(*args)

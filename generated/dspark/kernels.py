@@ -120,9 +120,8 @@ def accept_prefix_kernel(
         ),
         axis=0,
     )
-    first_k = tl.where(first_k_at == 9223372036854775807, tl.full((), K, tl.int64), first_k_at)
     # matched: first[k](draft_tokens[r, k] != target_tokens[r, k], K)
-    matched = first_k
+    matched = tl.where(first_k_at == 9223372036854775807, tl.full((), K, tl.int64), first_k_at)
     target_kv_lens_value = tl.load(target_kv_lens_ptr + row)
     # target_kv_lens: no thread may store before every thread has loaded.
     tl.debug_barrier()
@@ -223,14 +222,14 @@ def block_fixup_kernel(
         program = pid - end_0
         c = program % tl.cdiv(blocks, TILE_c) * TILE_c + tl.arange(0, TILE_c)
         c_in = c < blocks
-        r = (program // tl.cdiv(blocks, TILE_c)).to(tl.int64)
+        r_2 = (program // tl.cdiv(blocks, TILE_c)).to(tl.int64)
         # row: num_contexts + r
-        row = num_contexts + r
-        block_tables_value = tl.load(
-            block_tables_ptr + row * block_tables_stride_0 + c, mask=c_in, other=0
+        row_2 = num_contexts + r_2
+        block_tables_value_2 = tl.load(
+            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
         )
         # page_tables[r, c]: block_tables[row, c]
-        tl.store(page_tables_ptr + r * page_tables_stride_0 + c, block_tables_value, mask=c_in)
+        tl.store(page_tables_ptr + r_2 * page_tables_stride_0 + c, block_tables_value_2, mask=c_in)
 
 
 @triton.jit(
@@ -366,25 +365,27 @@ def block_norm_rope_write_kernel(
     offset = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j)
     # normed[r, j, i]: rows, when alive
     tl.store(
-        normed_ptr + r * normed_stride_0 + j * normed_stride_1 + i, rows, mask=i_in & alive != 0
+        normed_ptr + r * normed_stride_0 + j * normed_stride_1 + i,
+        rows,
+        mask=tl.where(alive, i_in, False),
     )
     # normed[r, j, R + p]: roped, when alive
     tl.store(
         normed_ptr + r * normed_stride_0 + j * normed_stride_1 + (R + p.to(tl.int64)),
         roped,
-        mask=p_in & alive != 0,
+        mask=tl.where(alive, p_in, False),
     )
     # pool[page, 0, 0, offset, i]: rows, when alive and page >= 0
     tl.store(
         pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + i,
         rows,
-        mask=i_in & pool_when != 0,
+        mask=tl.where(pool_when, i_in, False),
     )
     # pool[page, 0, 0, offset, R + p]: roped, when alive and page >= 0
     tl.store(
         pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + (R + p.to(tl.int64)),
         roped,
-        mask=p_in & pool_when != 0,
+        mask=tl.where(pool_when, p_in, False),
     )
 
 
@@ -400,7 +401,11 @@ def block_norm_rope_write_kernel(
         "live",
     ],
     do_not_specialize_on_alignment=[
-        "block_latents_ptr", "block_pages_ptr", "block_in_page_ptr", "live_rows_ptr", "pool_ptr"
+        "block_latents_ptr",
+        "block_pages_ptr",
+        "block_in_page_ptr",
+        "live_rows_ptr",
+        "pool_ptr",
     ],
 )
 def block_write_kernel(
@@ -448,7 +453,7 @@ def block_write_kernel(
     tl.store(
         pool_ptr + page * pool_stride_0 + block_in_page_value * pool_stride_3 + d,
         block_latents_value,
-        mask=d_in & pool_when != 0,
+        mask=tl.where(pool_when, d_in, False),
     )
 
 
@@ -584,16 +589,13 @@ def context_kv_norm_rope_write_kernel(
     )
     # offset: write_offsets[r, k]
     offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-    any_k_other_bit = tl.max(
-        tl.where(
-            k_other_in,
-            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == offset) & ((r < chosen) & (write_pages_value >= 0))).to(
-                tl.int32
-            ),
-            0,
-        ),
-        axis=0,
+    each_k_other = (
+        (k_other.to(tl.int64) < k)
+        & (write_pages_value == page)
+        & (write_offsets_value == offset)
+        & tl.where(r < chosen, write_pages_value >= 0, False)
     )
+    any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
     any_k_other = any_k_other_bit != 0
     pool_when = stored & (any_k_other == 0)
     # t: r * K1 + k
@@ -674,7 +676,7 @@ def context_kv_norm_rope_write_kernel(
     tl.store(
         pool_chosen_ptr + page * pool_chosen_stride_0 + offset * pool_chosen_stride_3 + i,
         f32_to_bf16(bf16_to_f32(normed) * bf16_to_f32(factor)),
-        mask=i_in & pool_when != 0,
+        mask=tl.where(pool_when, i_in, False),
     )
     # pool[l][page, 0, 0, offset, R + p]: roped * factor, when stored, collide first k
     tl.store(
@@ -683,13 +685,17 @@ def context_kv_norm_rope_write_kernel(
         + offset * pool_chosen_stride_3
         + (R + p.to(tl.int64)),
         f32_to_bf16(bf16_to_f32(roped) * bf16_to_f32(factor)),
-        mask=p_in & pool_when != 0,
+        mask=tl.where(pool_when, p_in, False),
     )
 
 
 @triton.jit(
     do_not_specialize=[
-        "latents_stride_0", "latents_stride_1", "staged_stride_0", "staged_stride_1", "N"
+        "latents_stride_0",
+        "latents_stride_1",
+        "staged_stride_0",
+        "staged_stride_1",
+        "N",
     ],
     do_not_specialize_on_alignment=["latents_ptr", "staged_ptr"],
 )
@@ -753,7 +759,11 @@ def context_kv_stage_kernel(
         "live",
     ],
     do_not_specialize_on_alignment=[
-        "normed_ptr", "keep_ptr", "write_pages_ptr", "write_offsets_ptr", "live_rows_ptr"
+        "normed_ptr",
+        "keep_ptr",
+        "write_pages_ptr",
+        "write_offsets_ptr",
+        "live_rows_ptr",
     ],
 )
 def context_kv_write_kernel(
@@ -825,16 +835,13 @@ def context_kv_write_kernel(
         write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
     )
     write_offsets_value_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-    any_k_other_bit = tl.max(
-        tl.where(
-            k_other_in,
-            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == write_offsets_value_2) & (alive & (write_pages_value >= 0))).to(
-                tl.int32
-            ),
-            0,
-        ),
-        axis=0,
+    each_k_other = (
+        (k_other.to(tl.int64) < k)
+        & (write_pages_value == page)
+        & (write_offsets_value == write_offsets_value_2)
+        & tl.where(alive, write_pages_value >= 0, False)
     )
+    any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
     any_k_other = any_k_other_bit != 0
     pool_when = alive & (page >= 0) & (any_k_other == 0)
     normed_value = tl.load(
@@ -874,7 +881,7 @@ def context_kv_write_kernel(
         f32_to_bf16(
             bf16_to_f32(normed_value) * bf16_to_f32(f32_to_bf16(keep_value.to(tl.float32)))
         ),
-        mask=d_in & pool_when != 0,
+        mask=tl.where(pool_when, d_in, False),
     )
 
 
@@ -1007,7 +1014,7 @@ def gen_bookkeeping_kernel(
     # cap: block_counts[row] * page_size
     cap = block_counts_value * page_size
     # dropped: drop_overflow == 1 and before + k >= cap
-    dropped = (drop_overflow == 1) & (before + k.to(tl.int64) >= cap)
+    dropped = tl.where(drop_overflow == 1, before + k.to(tl.int64) >= cap, False)
     # col: max(min(before + k, cap - 1), 0)
     col = tl.maximum(tl.minimum(before + k.to(tl.int64), cap - 1), 0)
     block_tables_value = tl.load(
@@ -1025,19 +1032,23 @@ def gen_bookkeeping_kernel(
     tl.store(
         query_positions_ptr + r * query_positions_stride_0 + j,
         after + j.to(tl.int64),
-        mask=j_in & alive != 0,
+        mask=tl.where(alive, j_in, False),
     )
     # keep[r, k]: k < n, when alive
-    tl.store(keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=k_in & alive != 0)
+    tl.store(
+        keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=tl.where(alive, k_in, False)
+    )
     # write_pages[r, k]: -1 if dropped else page, when alive
     tl.store(
         write_pages_ptr + r * write_pages_stride_0 + k,
         tl.where(dropped, -1, page),
-        mask=k_in & alive != 0,
+        mask=tl.where(alive, k_in, False),
     )
     # write_offsets[r, k]: col % page_size, when alive
     tl.store(
-        write_offsets_ptr + r * write_offsets_stride_0 + k, col % page_size, mask=k_in & alive != 0
+        write_offsets_ptr + r * write_offsets_stride_0 + k,
+        col % page_size,
+        mask=tl.where(alive, k_in, False),
     )
     # ctx_len[slot]: after, when alive
     tl.store(ctx_len_ptr + slot, after, mask=alive)
@@ -1144,18 +1155,18 @@ def gen_bookkeeping_arena_kernel(
     # after: min(before + n, max_ctx)
     after = tl.minimum(before + n, max_ctx)
     # dropped: drop_overflow == 1 and before + k >= max_ctx
-    dropped = (drop_overflow == 1) & (before + k.to(tl.int64) >= max_ctx)
+    dropped = tl.where(drop_overflow == 1, before + k.to(tl.int64) >= max_ctx, False)
     # col: min(before + k, max_ctx - 1)
     col = tl.minimum(before + k.to(tl.int64), max_ctx - 1)
     arena_tables_value = tl.load(
         arena_tables_ptr
-        + tl.where(alive & ~dropped, slot, 0) * arena_tables_stride_0
-        + tl.where(alive & ~dropped, col // page_size, 0),
-        mask=k_in & (alive & ~dropped) != 0,
+        + tl.where(tl.where(alive, ~dropped, False), slot, 0) * arena_tables_stride_0
+        + tl.where(tl.where(alive, ~dropped, False), col // page_size, 0),
+        mask=k_in & tl.where(alive, ~dropped, False),
         other=0,
     )
     # page: i64(arena_tables[slot, col // page_size])
-    page_2 = arena_tables_value.to(tl.int64)
+    page = arena_tables_value.to(tl.int64)
     # ctx_len: no thread may store before every thread has loaded.
     tl.debug_barrier()
     # bonus[r]: last_token, when alive
@@ -1166,19 +1177,23 @@ def gen_bookkeeping_arena_kernel(
     tl.store(
         query_positions_ptr + r * query_positions_stride_0 + j,
         after + j.to(tl.int64),
-        mask=j_in & alive != 0,
+        mask=tl.where(alive, j_in, False),
     )
     # keep[r, k]: k < n, when alive
-    tl.store(keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=k_in & alive != 0)
+    tl.store(
+        keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=tl.where(alive, k_in, False)
+    )
     # write_pages[r, k]: -1 if dropped else page, when alive
     tl.store(
         write_pages_ptr + r * write_pages_stride_0 + k,
-        tl.where(dropped, -1, page_2),
-        mask=k_in & alive != 0,
+        tl.where(dropped, -1, page),
+        mask=tl.where(alive, k_in, False),
     )
     # write_offsets[r, k]: col % page_size, when alive
     tl.store(
-        write_offsets_ptr + r * write_offsets_stride_0 + k, col % page_size, mask=k_in & alive != 0
+        write_offsets_ptr + r * write_offsets_stride_0 + k,
+        col % page_size,
+        mask=tl.where(alive, k_in, False),
     )
     # ctx_len[slot]: after, when alive
     tl.store(ctx_len_ptr + slot, after, mask=alive)
@@ -1246,7 +1261,12 @@ def gen_bookkeeping_arena_kernel(
         "live",
     ],
     do_not_specialize_on_alignment=[
-        "keys_ptr", "vals_ptr", "keep_ptr", "write_pages_ptr", "write_offsets_ptr", "live_rows_ptr"
+        "keys_ptr",
+        "vals_ptr",
+        "keep_ptr",
+        "write_pages_ptr",
+        "write_offsets_ptr",
+        "live_rows_ptr",
     ],
 )
 def gqa_kv_write_kernel(
@@ -1342,16 +1362,13 @@ def gqa_kv_write_kernel(
     )
     # offset: write_offsets[r, k]
     offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-    any_k_other_bit = tl.max(
-        tl.where(
-            k_other_in,
-            ((k_other.to(tl.int64) < k) & (write_pages_value == page) & (write_offsets_value == offset) & ((r < chosen) & (write_pages_value >= 0))).to(
-                tl.int32
-            ),
-            0,
-        ),
-        axis=0,
+    each_k_other = (
+        (k_other.to(tl.int64) < k)
+        & (write_pages_value == page)
+        & (write_offsets_value == offset)
+        & tl.where(r < chosen, write_pages_value >= 0, False)
     )
+    any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
     any_k_other = any_k_other_bit != 0
     pool_when = stored & (any_k_other == 0)
     keys_value = tl.load(
@@ -1421,7 +1438,7 @@ def gqa_kv_write_kernel(
         + offset * pool_chosen_stride_3
         + d,
         f32_to_bf16(bf16_to_f32(keys_value) * bf16_to_f32(factor)),
-        mask=d_in & pool_when != 0,
+        mask=tl.where(pool_when, d_in, False),
     )
     # pool[l][page, 1, head, offset, d]: vals[l, r * K1 + k, head, d] * factor, when stored, collide first k
     tl.store(
@@ -1432,7 +1449,7 @@ def gqa_kv_write_kernel(
         + offset * pool_chosen_stride_3
         + d,
         f32_to_bf16(bf16_to_f32(vals_value) * bf16_to_f32(factor)),
-        mask=d_in & pool_when != 0,
+        mask=tl.where(pool_when, d_in, False),
     )
 
 
@@ -1468,7 +1485,12 @@ def noise_block_kernel(
 
 @triton.jit(
     do_not_specialize=[
-        "embed_table_stride_0", "noise_stride_0", "noise_stride_1", "G", "H", "vocab"
+        "embed_table_stride_0",
+        "noise_stride_0",
+        "noise_stride_1",
+        "G",
+        "H",
+        "vocab",
     ],
     do_not_specialize_on_alignment=["embed_ids_ptr", "embed_table_ptr", "noise_ptr"],
 )
@@ -1496,7 +1518,7 @@ def noise_block_from_table_kernel(
     cond = (0 <= id) & (id < vocab.to(tl.int64))
     embed_table_value = tl.load(
         embed_table_ptr + tl.where(cond, id, 0) * embed_table_stride_0 + h,
-        mask=h_in & cond != 0,
+        mask=tl.where(cond, h_in, False),
         other=0.0,
     )
     # noise[r, j, h]: embed_table[id, h] if 0 <= id < vocab else 0.0
@@ -1558,21 +1580,21 @@ def refresh_block_tables_kernel(
         tl.store(block_counts_ptr + r, sum_c_2)
     else:
         program = pid - end_0
-        c = program % tl.cdiv(blocks, TILE_c) * TILE_c + tl.arange(0, TILE_c)
-        c_in = c < blocks
-        r = (program // tl.cdiv(blocks, TILE_c)).to(tl.int64)
+        c_2 = program % tl.cdiv(blocks, TILE_c) * TILE_c + tl.arange(0, TILE_c)
+        c_in_2 = c_2 < blocks
+        r_2 = (program // tl.cdiv(blocks, TILE_c)).to(tl.int64)
         # entry: block_offsets[pool_index, r, 0, c]
-        entry = tl.load(
+        entry_2 = tl.load(
             block_offsets_ptr
             + pool_index * block_offsets_stride_0
-            + r * block_offsets_stride_1
-            + c * block_offsets_stride_3,
-            mask=c_in,
+            + r_2 * block_offsets_stride_1
+            + c_2 * block_offsets_stride_3,
+            mask=c_in_2,
             other=0,
         )
         # block_tables[r, c]: max(entry, 0) // divisor
         tl.store(
-            block_tables_ptr + r * block_tables_stride_0 + c,
-            tl.maximum(entry, 0) // divisor,
-            mask=c_in,
+            block_tables_ptr + r_2 * block_tables_stride_0 + c_2,
+            tl.maximum(entry_2, 0) // divisor,
+            mask=c_in_2,
         )

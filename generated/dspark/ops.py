@@ -11,7 +11,7 @@ from . import _runtime as rt
 from . import kernels, reference
 from ._launch import define, launch, runs_kernels
 
-NAMESPACE = "kgen_dspark_5716a97f"
+NAMESPACE = "kgen_dspark_4d1d4663"
 
 ACCEPT_PREFIX = rt.Signature(
     "accept_prefix",
@@ -155,8 +155,7 @@ CONTEXT_KV_STAGE = rt.Signature(
         "L": "static 1 .. 8",
         "D": "static 1 .. 1024",
     },
-    scalars={
-    },
+    scalars={},
     tensors={
         "latents": rt.TensorArg("bf16[N, L, D]"),
         "staged": rt.TensorArg("bf16[L, N, D]", mode="out"),
@@ -329,8 +328,7 @@ NOISE_BLOCK = rt.Signature(
         "W": "static 1 .. 16",
         "H": "1 .. 65536",
     },
-    scalars={
-    },
+    scalars={},
     tensors={
         "embed_rows": rt.TensorArg("bf16[G + 1, H]"),
         "noise": rt.TensorArg("bf16[G, W, H]", mode="out"),
@@ -345,8 +343,7 @@ NOISE_BLOCK_FROM_TABLE = rt.Signature(
         "H": "1 .. 65536",
         "vocab": "1 .. 2**24",
     },
-    scalars={
-    },
+    scalars={},
     tensors={
         "embed_ids": rt.TensorArg("i64[G + 1]"),
         "embed_table": rt.TensorArg("bf16[vocab, H]"),
@@ -584,7 +581,7 @@ def block_norm_rope_write(
         P=P,
         LANES_i=rt.lanes(R),
         LANES_p=rt.lanes(P),
-        num_warps=1,
+        num_warps=8,
     )
 
 
@@ -741,7 +738,7 @@ def context_kv_norm_rope_write(
         LANES_i=rt.lanes(R),
         LANES_k_other=rt.lanes(K1),
         LANES_p=rt.lanes(P),
-        num_warps=1,
+        num_warps=8,
     )
 
 
@@ -835,7 +832,7 @@ def context_kv_write(
         D=D,
         LANES_d=rt.lanes(D),
         LANES_k_other=rt.lanes(K1),
-        num_warps=1,
+        num_warps=4,
     )
 
 
@@ -1185,7 +1182,7 @@ def gqa_kv_write(
         head_dim=head_dim,
         LANES_d=rt.lanes(head_dim),
         LANES_k_other=rt.lanes(K1),
-        num_warps=1,
+        num_warps=4,
     )
 
 
@@ -1272,7 +1269,7 @@ def refresh_block_tables(
             blocks=blocks,
         )
         return
-    programs = num_seqs + num_seqs * rt.cdiv(blocks, 1024)
+    programs = num_seqs + num_seqs * rt.cdiv(blocks, 4096)
     launch(
         kernels.refresh_block_tables_kernel,
         programs,
@@ -1288,8 +1285,8 @@ def refresh_block_tables(
         pool_index,
         divisor,
         num_seqs,
-        TILE_c=1024,
-        num_warps=4,
+        TILE_c=4096,
+        num_warps=8,
     )
 
 
@@ -1374,10 +1371,7 @@ CONTEXT_KV_NORM_ROPE_WRITE_OP = define(
 )
 CONTEXT_KV_STAGE_OP = define(
     NAMESPACE,
-    "context_kv_stage("
-    "Tensor latents, "
-    "Tensor(a!) staged"
-    ") -> ()",
+    "context_kv_stage(Tensor latents, Tensor(a!) staged) -> ()",
     context_kv_stage,
 )
 CONTEXT_KV_WRITE_OP = define(
@@ -1474,19 +1468,12 @@ GQA_KV_WRITE_OP = define(
 )
 NOISE_BLOCK_OP = define(
     NAMESPACE,
-    "noise_block("
-    "Tensor embed_rows, "
-    "Tensor(a!) noise"
-    ") -> ()",
+    "noise_block(Tensor embed_rows, Tensor(a!) noise) -> ()",
     noise_block,
 )
 NOISE_BLOCK_FROM_TABLE_OP = define(
     NAMESPACE,
-    "noise_block_from_table("
-    "Tensor embed_ids, "
-    "Tensor embed_table, "
-    "Tensor(a!) noise"
-    ") -> ()",
+    "noise_block_from_table(Tensor embed_ids, Tensor embed_table, Tensor(a!) noise) -> ()",
     noise_block_from_table,
 )
 REFRESH_BLOCK_TABLES_OP = define(

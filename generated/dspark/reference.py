@@ -29,20 +29,22 @@ def accept_prefix(
     r = torch.arange(G, device=device).view(-1, 1, 1)
     k = torch.arange(K, device=device).view(1, -1, 1)
     t = torch.arange(K1, device=device).view(1, 1, -1)
+    target_tokens_value = _load(target_tokens, r, t)
     # accepted_tokens[row, t]: i32(target_tokens[r, t])
-    accepted_tokens_new = _load(target_tokens, r, t).to(torch.int32)
+    accepted_tokens_new = target_tokens_value.to(torch.int32)
     row = num_contexts_.to(torch.int64) + r
-    matched = _first(
-        _along(_load(draft_tokens, r, k).to(torch.int64) != _load(target_tokens, r, k), 1, K),
-        _full(K, torch.int64, device),
-        dim=1,
-    )
+    draft_tokens_value = _load(draft_tokens, r, k)
+    target_tokens_value_2 = _load(target_tokens, r, k)
+    each_k = draft_tokens_value.to(torch.int64) != target_tokens_value_2
+    first_k = _first(_along(each_k, 1, K, 3), _full(K, torch.int64, device), dim=1)
+    matched = first_k
     # num_accepted[row]: i32(1 + matched)
     num_accepted_new = (1 + matched).to(torch.int32)
     # kv_rewind[r]: i32(-matched)
     kv_rewind_new = (-matched).to(torch.int32)
+    target_kv_lens_value = _load(target_kv_lens, row)
     # target_kv_lens[row]: target_kv_lens[row] + 1
-    target_kv_lens_new = _load(target_kv_lens, row) + 1
+    target_kv_lens_new = target_kv_lens_value + 1
     # Every load came before; now the stores.
     _store(accepted_tokens, (row, t), accepted_tokens_new)
     _store(num_accepted, (row,), num_accepted_new)
@@ -72,21 +74,26 @@ def block_fixup(
     r = torch.arange(G, device=device).view(-1, 1, 1)
     j = torch.arange(W, device=device).view(1, -1, 1)
     c = torch.arange(blocks, device=device).view(1, 1, -1)
-    position = _load(num_ctx, r) + j
+    num_ctx_value = _load(num_ctx, r)
+    position = num_ctx_value + j
     row = num_contexts_.to(torch.int64) + r
-    cond = position < (
+    chosen = (
         _load(block_counts, row) * page_size if block_counts is not None else blocks_ * page_size
     )
-    position_2 = _load(num_ctx, r, where=cond) + j
-    page_2 = _load(block_tables, row, position_2 // page_size, where=cond).to(torch.int64)
+    cond = position < chosen
+    num_ctx_value_2 = _load(num_ctx, r, where=cond)
+    position_2 = num_ctx_value_2 + j
+    block_tables_value = _load(block_tables, row, position_2 // page_size, where=cond)
+    page_2 = block_tables_value.to(torch.int64)
     # block_pages[r, j]: page if position < cap else -1
     block_pages_new = torch.where(cond, page_2, _full(-1, torch.int64, device))
     # block_in_page[r, j]: position % page_size
     block_in_page_new = position % page_size
+    block_tables_value_2 = _load(block_tables, row, c)
     # page_tables[r, c]: block_tables[row, c]
-    page_tables_new = _load(block_tables, row, c)
+    page_tables_new = block_tables_value_2
     # kv_lens[r]: i32(num_ctx[r] + W)
-    kv_lens_new = (_load(num_ctx, r) + W).to(torch.int32)
+    kv_lens_new = (num_ctx_value + W).to(torch.int32)
     # Every load came before; now the stores.
     _store(block_pages, (r, j), block_pages_new)
     _store(block_in_page, (r, j), block_in_page_new)
@@ -122,102 +129,78 @@ def block_norm_rope_write(
     j = torch.arange(W, device=device).view(1, -1, 1, 1)
     i = torch.arange(R, device=device).view(1, 1, -1, 1)
     p = torch.arange(P, device=device).view(1, 1, 1, -1)
-    normed_when = r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)
-    x_2 = _load(block_latents, r, j, i, where=normed_when).to(torch.float32)
-    scale_2 = (_tree_sum(_along(x_2 * x_2, 2, R), dim=2) / R + eps_).rsqrt()
-    rows_2 = (x_2 * scale_2 * _load(norm_weight, i, where=normed_when).to(torch.float32)).to(
-        torch.bfloat16
-    )
+    chosen = _load(live_rows, 0) if live_rows is not None else live_
+    normed_when = r < chosen.to(torch.int64)
+    block_latents_value = _load(block_latents, r, j, i, where=normed_when)
+    x_2 = block_latents_value.to(torch.float32)
+    each_i = x_2 * x_2
+    sum_i = _tree_sum(_along(each_i, 2, R, 4), dim=2)
+    scale_2 = (sum_i / R + eps_).rsqrt()
+    norm_weight_value = _load(norm_weight, i, where=normed_when)
+    rows_2 = (x_2 * scale_2 * norm_weight_value.to(torch.float32)).to(torch.bfloat16)
     # normed[r, j, i]: rows, when alive
     normed_new = rows_2
     cond = p % 2 == 0
-    re_2 = _load(block_latents, r, j, R + p // 2 * 2, where=normed_when & cond).to(torch.float32)
-    cos_2 = _load(
-        freqs,
-        _load(query_positions, r, j, where=normed_when & cond),
-        p // 2,
-        0,
-        where=normed_when & cond,
+    block_latents_value_2 = _load(block_latents, r, j, R + p // 2 * 2, where=normed_when & cond)
+    re_2 = block_latents_value_2.to(torch.float32)
+    query_positions_value = _load(query_positions, r, j, where=normed_when & cond)
+    freqs_value = _load(freqs, query_positions_value, p // 2, 0, where=normed_when & cond)
+    cos_2 = freqs_value
+    block_latents_value_3 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=normed_when & cond)
+    im_2 = block_latents_value_3.to(torch.float32)
+    freqs_value_2 = _load(freqs, query_positions_value, p // 2, 1, where=normed_when & cond)
+    sin_2 = freqs_value_2
+    block_latents_value_4 = _load(block_latents, r, j, R + p // 2 * 2, where=normed_when & ~cond)
+    re_3 = block_latents_value_4.to(torch.float32)
+    query_positions_value_2 = _load(query_positions, r, j, where=normed_when & ~cond)
+    freqs_value_3 = _load(freqs, query_positions_value_2, p // 2, 1, where=normed_when & ~cond)
+    sin_3 = freqs_value_3
+    block_latents_value_5 = _load(
+        block_latents, r, j, R + p // 2 * 2 + 1, where=normed_when & ~cond
     )
-    im_2 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=normed_when & cond).to(
-        torch.float32
-    )
-    sin_2 = _load(
-        freqs,
-        _load(query_positions, r, j, where=normed_when & cond),
-        p // 2,
-        1,
-        where=normed_when & cond,
-    )
-    re_3 = _load(block_latents, r, j, R + p // 2 * 2, where=normed_when & ~cond).to(torch.float32)
-    sin_3 = _load(
-        freqs,
-        _load(query_positions, r, j, where=normed_when & ~cond),
-        p // 2,
-        1,
-        where=normed_when & ~cond,
-    )
-    im_3 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=normed_when & ~cond).to(
-        torch.float32
-    )
-    cos_3 = _load(
-        freqs,
-        _load(query_positions, r, j, where=normed_when & ~cond),
-        p // 2,
-        0,
-        where=normed_when & ~cond,
-    )
+    im_3 = block_latents_value_5.to(torch.float32)
+    freqs_value_4 = _load(freqs, query_positions_value_2, p // 2, 0, where=normed_when & ~cond)
+    cos_3 = freqs_value_4
     roped_2 = torch.where(cond, re_2 * cos_2 - im_2 * sin_2, re_3 * sin_3 + im_3 * cos_3).to(
         torch.bfloat16
     )
     # normed[r, j, R + p]: roped, when alive
     normed_new_2 = roped_2
     normed_at = R + p
-    page = _load(block_pages, r, j)
-    pool_when = (r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (
-        page >= 0
-    )
-    x_3 = _load(block_latents, r, j, i, where=pool_when).to(torch.float32)
-    scale_3 = (_tree_sum(_along(x_3 * x_3, 2, R), dim=2) / R + eps_).rsqrt()
-    rows_3 = (x_3 * scale_3 * _load(norm_weight, i, where=pool_when).to(torch.float32)).to(
-        torch.bfloat16
-    )
+    block_pages_value = _load(block_pages, r, j)
+    page = block_pages_value
+    pool_when = (r < chosen.to(torch.int64)) & (page >= 0)
+    block_latents_value_6 = _load(block_latents, r, j, i, where=pool_when)
+    x_3 = block_latents_value_6.to(torch.float32)
+    each_i_2 = x_3 * x_3
+    sum_i_2 = _tree_sum(_along(each_i_2, 2, R, 4), dim=2)
+    scale_3 = (sum_i_2 / R + eps_).rsqrt()
+    norm_weight_value_2 = _load(norm_weight, i, where=pool_when)
+    rows_3 = (x_3 * scale_3 * norm_weight_value_2.to(torch.float32)).to(torch.bfloat16)
     # pool[page, 0, 0, offset, i]: rows, when alive and page >= 0
     pool_new = rows_3
-    page_2 = _load(block_pages, r, j, where=pool_when)
-    offset_2 = _load(block_in_page, r, j, where=pool_when)
-    re_4 = _load(block_latents, r, j, R + p // 2 * 2, where=pool_when & cond).to(torch.float32)
-    cos_4 = _load(
-        freqs,
-        _load(query_positions, r, j, where=pool_when & cond),
-        p // 2,
-        0,
-        where=pool_when & cond,
-    )
-    im_4 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=pool_when & cond).to(torch.float32)
-    sin_4 = _load(
-        freqs,
-        _load(query_positions, r, j, where=pool_when & cond),
-        p // 2,
-        1,
-        where=pool_when & cond,
-    )
-    re_5 = _load(block_latents, r, j, R + p // 2 * 2, where=pool_when & ~cond).to(torch.float32)
-    sin_5 = _load(
-        freqs,
-        _load(query_positions, r, j, where=pool_when & ~cond),
-        p // 2,
-        1,
-        where=pool_when & ~cond,
-    )
-    im_5 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=pool_when & ~cond).to(torch.float32)
-    cos_5 = _load(
-        freqs,
-        _load(query_positions, r, j, where=pool_when & ~cond),
-        p // 2,
-        0,
-        where=pool_when & ~cond,
-    )
+    block_pages_value_2 = _load(block_pages, r, j, where=pool_when)
+    page_2 = block_pages_value_2
+    block_in_page_value = _load(block_in_page, r, j, where=pool_when)
+    offset_2 = block_in_page_value
+    block_latents_value_7 = _load(block_latents, r, j, R + p // 2 * 2, where=pool_when & cond)
+    re_4 = block_latents_value_7.to(torch.float32)
+    query_positions_value_3 = _load(query_positions, r, j, where=pool_when & cond)
+    freqs_value_5 = _load(freqs, query_positions_value_3, p // 2, 0, where=pool_when & cond)
+    cos_4 = freqs_value_5
+    block_latents_value_8 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=pool_when & cond)
+    im_4 = block_latents_value_8.to(torch.float32)
+    freqs_value_6 = _load(freqs, query_positions_value_3, p // 2, 1, where=pool_when & cond)
+    sin_4 = freqs_value_6
+    block_latents_value_9 = _load(block_latents, r, j, R + p // 2 * 2, where=pool_when & ~cond)
+    re_5 = block_latents_value_9.to(torch.float32)
+    query_positions_value_4 = _load(query_positions, r, j, where=pool_when & ~cond)
+    freqs_value_7 = _load(freqs, query_positions_value_4, p // 2, 1, where=pool_when & ~cond)
+    sin_5 = freqs_value_7
+    block_latents_value_10 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=pool_when & ~cond)
+    im_5 = block_latents_value_10.to(torch.float32)
+    freqs_value_8 = _load(freqs, query_positions_value_4, p // 2, 0, where=pool_when & ~cond)
+    cos_5 = freqs_value_8
     roped_3 = torch.where(cond, re_4 * cos_4 - im_4 * sin_4, re_5 * sin_5 + im_5 * cos_5).to(
         torch.bfloat16
     )
@@ -250,14 +233,17 @@ def block_write(
     r = torch.arange(G, device=device).view(-1, 1, 1)
     j = torch.arange(W, device=device).view(1, -1, 1)
     d = torch.arange(D, device=device).view(1, 1, -1)
-    page = _load(block_pages, r, j)
-    pool_when = (r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (
-        page >= 0
-    )
+    chosen = _load(live_rows, 0) if live_rows is not None else live_
+    block_pages_value = _load(block_pages, r, j)
+    page = block_pages_value
+    pool_when = (r < chosen.to(torch.int64)) & (page >= 0)
+    block_latents_value = _load(block_latents, r, j, d, where=pool_when)
     # pool[page, 0, 0, block_in_page[r, j], d]: block_latents[r, j, d], when alive and page >= 0
-    pool_new = _load(block_latents, r, j, d, where=pool_when)
-    page_2 = _load(block_pages, r, j, where=pool_when)
-    pool_at = _load(block_in_page, r, j, where=pool_when)
+    pool_new = block_latents_value
+    block_pages_value_2 = _load(block_pages, r, j, where=pool_when)
+    page_2 = block_pages_value_2
+    block_in_page_value = _load(block_in_page, r, j, where=pool_when)
+    pool_at = block_in_page_value
     # Every load came before; now the stores.
     _store(pool, (page_2, 0, 0, pool_at, d), pool_new, where=pool_when)
 
@@ -293,47 +279,56 @@ def context_kv_norm_rope_write(
     i = torch.arange(R, device=device).view(1, 1, 1, -1, 1, 1)
     p = torch.arange(P, device=device).view(1, 1, 1, 1, -1, 1)
     k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, 1, -1)
-    page = _load(write_pages, r, k)
-    offset = _load(write_offsets, r, k)
-    pool_when = (r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (page >= 0) & ~_along((k_other < k) & (_load(write_pages, r, k_other) == page) & (_load(write_offsets, r, k_other) == offset) & ((r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (_load(write_pages, r, k_other) >= 0)), 5, K1).any(
-        dim=5, keepdim=True
+    chosen = _load(live_rows, 0) if live_rows is not None else live_
+    write_pages_value = _load(write_pages, r, k)
+    page = write_pages_value
+    write_pages_value_2 = _load(write_pages, r, k_other)
+    write_offsets_value = _load(write_offsets, r, k_other)
+    write_offsets_value_2 = _load(write_offsets, r, k)
+    offset = write_offsets_value_2
+    each_k_other = (
+        (k_other < k)
+        & (write_pages_value_2 == page)
+        & (write_offsets_value == offset)
+        & ((r < chosen.to(torch.int64)) & (write_pages_value_2 >= 0))
     )
+    any_k_other = _along(each_k_other, 5, K1, 6).any(dim=5, keepdim=True)
+    pool_when = (r < chosen.to(torch.int64)) & (page >= 0) & ~any_k_other
     t = r * K1 + k
-    x_2 = _load(latents, t, l, i, where=pool_when).to(torch.float32)
-    scale_2 = (_tree_sum(_along(x_2 * x_2, 3, R), dim=3) / R + eps_).rsqrt()
-    normed_2 = (x_2 * scale_2 * _load(norm_weight, l, i, where=pool_when).to(torch.float32)).to(
-        torch.bfloat16
-    )
-    factor_2 = _load(keep, r, k, where=pool_when).to(torch.bfloat16)
+    latents_value = _load(latents, t, l, i, where=pool_when)
+    x_2 = latents_value.to(torch.float32)
+    each_i = x_2 * x_2
+    sum_i = _tree_sum(_along(each_i, 3, R, 6), dim=3)
+    scale_2 = (sum_i / R + eps_).rsqrt()
+    norm_weight_value = _load(norm_weight, l, i, where=pool_when)
+    normed_2 = (x_2 * scale_2 * norm_weight_value.to(torch.float32)).to(torch.bfloat16)
+    keep_value = _load(keep, r, k, where=pool_when)
+    factor_2 = keep_value.to(torch.bfloat16)
     # pool[l][page, 0, 0, offset, i]: normed * factor, when stored, collide first k
     pool_new = normed_2 * factor_2
-    page_2 = _load(write_pages, r, k, where=pool_when)
-    offset_2 = _load(write_offsets, r, k, where=pool_when)
+    write_pages_value_3 = _load(write_pages, r, k, where=pool_when)
+    page_2 = write_pages_value_3
+    write_offsets_value_3 = _load(write_offsets, r, k, where=pool_when)
+    offset_2 = write_offsets_value_3
     cond = p % 2 == 0
-    re_2 = _load(latents, t, l, R + p // 2 * 2, where=pool_when & cond).to(torch.float32)
-    cos_2 = _load(
-        freqs, _load(ctx_positions, r, k, where=pool_when & cond), p // 2, 0, where=pool_when & cond
-    )
-    im_2 = _load(latents, t, l, R + p // 2 * 2 + 1, where=pool_when & cond).to(torch.float32)
-    sin_2 = _load(
-        freqs, _load(ctx_positions, r, k, where=pool_when & cond), p // 2, 1, where=pool_when & cond
-    )
-    re_3 = _load(latents, t, l, R + p // 2 * 2, where=pool_when & ~cond).to(torch.float32)
-    sin_3 = _load(
-        freqs,
-        _load(ctx_positions, r, k, where=pool_when & ~cond),
-        p // 2,
-        1,
-        where=pool_when & ~cond,
-    )
-    im_3 = _load(latents, t, l, R + p // 2 * 2 + 1, where=pool_when & ~cond).to(torch.float32)
-    cos_3 = _load(
-        freqs,
-        _load(ctx_positions, r, k, where=pool_when & ~cond),
-        p // 2,
-        0,
-        where=pool_when & ~cond,
-    )
+    latents_value_2 = _load(latents, t, l, R + p // 2 * 2, where=pool_when & cond)
+    re_2 = latents_value_2.to(torch.float32)
+    ctx_positions_value = _load(ctx_positions, r, k, where=pool_when & cond)
+    freqs_value = _load(freqs, ctx_positions_value, p // 2, 0, where=pool_when & cond)
+    cos_2 = freqs_value
+    latents_value_3 = _load(latents, t, l, R + p // 2 * 2 + 1, where=pool_when & cond)
+    im_2 = latents_value_3.to(torch.float32)
+    freqs_value_2 = _load(freqs, ctx_positions_value, p // 2, 1, where=pool_when & cond)
+    sin_2 = freqs_value_2
+    latents_value_4 = _load(latents, t, l, R + p // 2 * 2, where=pool_when & ~cond)
+    re_3 = latents_value_4.to(torch.float32)
+    ctx_positions_value_2 = _load(ctx_positions, r, k, where=pool_when & ~cond)
+    freqs_value_3 = _load(freqs, ctx_positions_value_2, p // 2, 1, where=pool_when & ~cond)
+    sin_3 = freqs_value_3
+    latents_value_5 = _load(latents, t, l, R + p // 2 * 2 + 1, where=pool_when & ~cond)
+    im_3 = latents_value_5.to(torch.float32)
+    freqs_value_4 = _load(freqs, ctx_positions_value_2, p // 2, 0, where=pool_when & ~cond)
+    cos_3 = freqs_value_4
     roped_2 = torch.where(cond, re_2 * cos_2 - im_2 * sin_2, re_3 * sin_3 + im_3 * cos_3).to(
         torch.bfloat16
     )
@@ -358,8 +353,9 @@ def context_kv_stage(
     l = torch.arange(L, device=device).view(-1, 1, 1)
     t = torch.arange(N, device=device).view(1, -1, 1)
     d = torch.arange(D, device=device).view(1, 1, -1)
+    latents_value = _load(latents, t, l, d)
     # staged[l, t, d]: latents[t, l, d]
-    staged_new = _load(latents, t, l, d)
+    staged_new = latents_value
     # Every load came before; now the stores.
     _store(staged, (l, t, d), staged_new)
 
@@ -387,16 +383,28 @@ def context_kv_write(
     k = torch.arange(K1, device=device).view(1, 1, -1, 1, 1)
     d = torch.arange(D, device=device).view(1, 1, 1, -1, 1)
     k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, -1)
-    page = _load(write_pages, r, k)
-    pool_when = (r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (page >= 0) & ~_along((k_other < k) & (_load(write_pages, r, k_other) == page) & (_load(write_offsets, r, k_other) == _load(write_offsets, r, k)) & ((r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (_load(write_pages, r, k_other) >= 0)), 4, K1).any(
-        dim=4, keepdim=True
+    chosen = _load(live_rows, 0) if live_rows is not None else live_
+    write_pages_value = _load(write_pages, r, k)
+    page = write_pages_value
+    write_pages_value_2 = _load(write_pages, r, k_other)
+    write_offsets_value = _load(write_offsets, r, k_other)
+    write_offsets_value_2 = _load(write_offsets, r, k)
+    each_k_other = (
+        (k_other < k)
+        & (write_pages_value_2 == page)
+        & (write_offsets_value == write_offsets_value_2)
+        & ((r < chosen.to(torch.int64)) & (write_pages_value_2 >= 0))
     )
+    any_k_other = _along(each_k_other, 4, K1, 5).any(dim=4, keepdim=True)
+    pool_when = (r < chosen.to(torch.int64)) & (page >= 0) & ~any_k_other
+    normed_value = _load(normed, l, r * K1 + k, d, where=pool_when)
+    keep_value = _load(keep, r, k, where=pool_when)
     # pool[l][page, 0, 0, write_offsets[r, k], d]: normed[l, r * K1 + k, d] * bf16(keep[r, k]), when alive and page >= 0, collide first k
-    pool_new = _load(normed, l, r * K1 + k, d, where=pool_when) * _load(keep, r, k, where=pool_when).to(
-        torch.bfloat16
-    )
-    page_2 = _load(write_pages, r, k, where=pool_when)
-    pool_at = _load(write_offsets, r, k, where=pool_when)
+    pool_new = normed_value * keep_value.to(torch.bfloat16)
+    write_pages_value_3 = _load(write_pages, r, k, where=pool_when)
+    page_2 = write_pages_value_3
+    write_offsets_value_3 = _load(write_offsets, r, k, where=pool_when)
+    pool_at = write_offsets_value_3
     # Every load came before; now the stores.
     _store(pool, (l, page_2, 0, 0, pool_at, d), pool_new, where=pool_when)
 
@@ -415,9 +423,11 @@ def context_positions(
     num_contexts_ = torch.full((1, 1), num_contexts, dtype=torch.int32, device=device)
     r = torch.arange(G, device=device).view(-1, 1)
     k = torch.arange(K1, device=device).view(1, -1)
-    slot = _load(batch_to_slot, num_contexts_.to(torch.int64) + r)
+    batch_to_slot_value = _load(batch_to_slot, num_contexts_.to(torch.int64) + r)
+    slot = batch_to_slot_value
+    ctx_len_value = _load(ctx_len, slot)
     # ctx_positions[r, k]: ctx_len[slot] + k
-    ctx_positions_new = _load(ctx_len, slot) + k
+    ctx_positions_new = ctx_len_value + k
     # Every load came before; now the stores.
     _store(ctx_positions, (r, k), ctx_positions_new)
 
@@ -462,12 +472,13 @@ def gen_bookkeeping(
     r = torch.arange(G, device=device).view(-1, 1, 1)
     k = torch.arange(K1, device=device).view(1, -1, 1)
     j = torch.arange(W, device=device).view(1, 1, -1)
-    bonus_when = r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)
+    chosen = _load(live_rows, 0) if live_rows is not None else live_
+    bonus_when = r < chosen.to(torch.int64)
     row = num_contexts_.to(torch.int64) + r
-    n_2 = _load(num_accepted, row, where=bonus_when).to(torch.int64)
-    last_token_2 = _load(accepted_tokens, row, (n_2 - 1).clamp(min=0), where=bonus_when).to(
-        torch.int64
-    )
+    num_accepted_value = _load(num_accepted, row, where=bonus_when)
+    n_2 = num_accepted_value.to(torch.int64)
+    accepted_tokens_value = _load(accepted_tokens, row, (n_2 - 1).clamp(min=0), where=bonus_when)
+    last_token_2 = accepted_tokens_value.to(torch.int64)
     # bonus[r]: last_token, when alive
     bonus_new = last_token_2
     # embed_ids[r]: last_token, when alive
@@ -475,21 +486,28 @@ def gen_bookkeeping(
     # embed_ids[G]: mask_token_id
     embed_ids_new_2 = mask_token_id_
     embed_ids_at = G_
-    slot_2 = _load(batch_to_slot, row, where=bonus_when)
-    before_2 = _load(ctx_len, slot_2, where=bonus_when)
+    batch_to_slot_value = _load(batch_to_slot, row, where=bonus_when)
+    slot_2 = batch_to_slot_value
+    ctx_len_value = _load(ctx_len, slot_2, where=bonus_when)
+    before_2 = ctx_len_value
     after_2 = torch.minimum(before_2 + n_2, max_ctx_)
     # query_positions[r, j]: after + j, when alive
     query_positions_new = after_2 + j
     # keep[r, k]: k < n, when alive
     keep_new = k < n_2
-    cap_2 = _load(block_counts, row, where=bonus_when) * page_size
+    block_counts_value = _load(block_counts, row, where=bonus_when)
+    cap_2 = block_counts_value * page_size
     dropped_2 = (drop_overflow == 1) & (before_2 + k >= cap_2)
     cond = dropped_2
-    slot_3 = _load(batch_to_slot, row, where=bonus_when & ~cond)
-    before_3 = _load(ctx_len, slot_3, where=bonus_when & ~cond)
-    cap_3 = _load(block_counts, row, where=bonus_when & ~cond) * page_size
+    batch_to_slot_value_2 = _load(batch_to_slot, row, where=bonus_when & ~cond)
+    slot_3 = batch_to_slot_value_2
+    ctx_len_value_2 = _load(ctx_len, slot_3, where=bonus_when & ~cond)
+    before_3 = ctx_len_value_2
+    block_counts_value_2 = _load(block_counts, row, where=bonus_when & ~cond)
+    cap_3 = block_counts_value_2 * page_size
     col_2 = torch.minimum(before_3 + k, cap_3 - 1).clamp(min=0)
-    page_2 = _load(block_tables, row, col_2 // page_size, where=bonus_when & ~cond).to(torch.int64)
+    block_tables_value = _load(block_tables, row, col_2 // page_size, where=bonus_when & ~cond)
+    page_2 = block_tables_value.to(torch.int64)
     # write_pages[r, k]: -1 if dropped else page, when alive
     write_pages_new = torch.where(cond, _full(-1, torch.int64, device), page_2)
     col_3 = torch.minimum(before_2 + k, cap_2 - 1).clamp(min=0)
@@ -553,12 +571,13 @@ def gen_bookkeeping_arena(
     r = torch.arange(G, device=device).view(-1, 1, 1)
     k = torch.arange(K1, device=device).view(1, -1, 1)
     j = torch.arange(W, device=device).view(1, 1, -1)
-    bonus_when = r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)
+    chosen = _load(live_rows, 0) if live_rows is not None else live_
+    bonus_when = r < chosen.to(torch.int64)
     row = num_contexts_.to(torch.int64) + r
-    n_2 = _load(num_accepted, row, where=bonus_when).to(torch.int64)
-    last_token_2 = _load(accepted_tokens, row, (n_2 - 1).clamp(min=0), where=bonus_when).to(
-        torch.int64
-    )
+    num_accepted_value = _load(num_accepted, row, where=bonus_when)
+    n_2 = num_accepted_value.to(torch.int64)
+    accepted_tokens_value = _load(accepted_tokens, row, (n_2 - 1).clamp(min=0), where=bonus_when)
+    last_token_2 = accepted_tokens_value.to(torch.int64)
     # bonus[r]: last_token, when alive
     bonus_new = last_token_2
     # embed_ids[r]: last_token, when alive
@@ -566,8 +585,10 @@ def gen_bookkeeping_arena(
     # embed_ids[G]: mask_token_id
     embed_ids_new_2 = mask_token_id_
     embed_ids_at = G_
-    slot_2 = _load(batch_to_slot, row, where=bonus_when)
-    before_2 = _load(ctx_len, slot_2, where=bonus_when)
+    batch_to_slot_value = _load(batch_to_slot, row, where=bonus_when)
+    slot_2 = batch_to_slot_value
+    ctx_len_value = _load(ctx_len, slot_2, where=bonus_when)
+    before_2 = ctx_len_value
     after_2 = torch.minimum(before_2 + n_2, max_ctx_)
     # query_positions[r, j]: after + j, when alive
     query_positions_new = after_2 + j
@@ -575,12 +596,13 @@ def gen_bookkeeping_arena(
     keep_new = k < n_2
     dropped_2 = (drop_overflow == 1) & (before_2 + k >= max_ctx_)
     cond = dropped_2
-    slot_3 = _load(batch_to_slot, row, where=bonus_when & ~cond)
-    before_3 = _load(ctx_len, slot_3, where=bonus_when & ~cond)
+    batch_to_slot_value_2 = _load(batch_to_slot, row, where=bonus_when & ~cond)
+    slot_3 = batch_to_slot_value_2
+    ctx_len_value_2 = _load(ctx_len, slot_3, where=bonus_when & ~cond)
+    before_3 = ctx_len_value_2
     col_2 = torch.minimum(before_3 + k, max_ctx_ - 1)
-    page_2 = _load(arena_tables, slot_3, col_2 // page_size, where=bonus_when & ~cond).to(
-        torch.int64
-    )
+    arena_tables_value = _load(arena_tables, slot_3, col_2 // page_size, where=bonus_when & ~cond)
+    page_2 = arena_tables_value.to(torch.int64)
     # write_pages[r, k]: -1 if dropped else page, when alive
     write_pages_new = torch.where(cond, _full(-1, torch.int64, device), page_2)
     col_3 = torch.minimum(before_2 + k, max_ctx_ - 1)
@@ -631,18 +653,33 @@ def gqa_kv_write(
     head = torch.arange(heads, device=device).view(1, 1, 1, -1, 1, 1)
     d = torch.arange(head_dim, device=device).view(1, 1, 1, 1, -1, 1)
     k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, 1, -1)
-    page = _load(write_pages, r, k)
-    offset = _load(write_offsets, r, k)
-    pool_when = (r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (page >= 0) & ~_along((k_other < k) & (_load(write_pages, r, k_other) == page) & (_load(write_offsets, r, k_other) == offset) & ((r < (_load(live_rows, 0) if live_rows is not None else live_).to(torch.int64)) & (_load(write_pages, r, k_other) >= 0)), 5, K1).any(
-        dim=5, keepdim=True
+    chosen = _load(live_rows, 0) if live_rows is not None else live_
+    write_pages_value = _load(write_pages, r, k)
+    page = write_pages_value
+    write_pages_value_2 = _load(write_pages, r, k_other)
+    write_offsets_value = _load(write_offsets, r, k_other)
+    write_offsets_value_2 = _load(write_offsets, r, k)
+    offset = write_offsets_value_2
+    each_k_other = (
+        (k_other < k)
+        & (write_pages_value_2 == page)
+        & (write_offsets_value == offset)
+        & ((r < chosen.to(torch.int64)) & (write_pages_value_2 >= 0))
     )
-    factor_2 = _load(keep, r, k, where=pool_when).to(torch.bfloat16)
+    any_k_other = _along(each_k_other, 5, K1, 6).any(dim=5, keepdim=True)
+    pool_when = (r < chosen.to(torch.int64)) & (page >= 0) & ~any_k_other
+    keys_value = _load(keys, l, r * K1 + k, head, d, where=pool_when)
+    keep_value = _load(keep, r, k, where=pool_when)
+    factor_2 = keep_value.to(torch.bfloat16)
     # pool[l][page, 0, head, offset, d]: keys[l, r * K1 + k, head, d] * factor, when stored, collide first k
-    pool_new = _load(keys, l, r * K1 + k, head, d, where=pool_when) * factor_2
-    page_2 = _load(write_pages, r, k, where=pool_when)
-    offset_2 = _load(write_offsets, r, k, where=pool_when)
+    pool_new = keys_value * factor_2
+    write_pages_value_3 = _load(write_pages, r, k, where=pool_when)
+    page_2 = write_pages_value_3
+    write_offsets_value_3 = _load(write_offsets, r, k, where=pool_when)
+    offset_2 = write_offsets_value_3
+    vals_value = _load(vals, l, r * K1 + k, head, d, where=pool_when)
     # pool[l][page, 1, head, offset, d]: vals[l, r * K1 + k, head, d] * factor, when stored, collide first k
-    pool_new_2 = _load(vals, l, r * K1 + k, head, d, where=pool_when) * factor_2
+    pool_new_2 = vals_value * factor_2
     # Every load came before; now the stores.
     _store(pool, (l, page_2, 0, head, offset_2, d), pool_new, where=pool_when)
     _store(pool, (l, page_2, 1, head, offset_2, d), pool_new_2, where=pool_when)
@@ -663,8 +700,9 @@ def noise_block(
     j = torch.arange(W, device=device).view(1, -1, 1)
     h = torch.arange(H, device=device).view(1, 1, -1)
     cond = j == 0
+    embed_rows_value = _load(embed_rows, torch.where(cond, r, G_), h)
     # noise[r, j, h]: embed_rows[r if j == 0 else G, h]
-    noise_new = _load(embed_rows, torch.where(cond, r, G_), h)
+    noise_new = embed_rows_value
     # Every load came before; now the stores.
     _store(noise, (r, j, h), noise_new)
 
@@ -687,13 +725,14 @@ def noise_block_from_table(
     j = torch.arange(W, device=device).view(1, -1, 1)
     h = torch.arange(H, device=device).view(1, 1, -1)
     cond = j == 0
-    id = _load(embed_ids, torch.where(cond, r, G_))
+    embed_ids_value = _load(embed_ids, torch.where(cond, r, G_))
+    id = embed_ids_value
     cond_2 = (0 <= id) & (id < vocab_)
-    id_2 = _load(embed_ids, torch.where(cond, r, G_), where=cond_2)
+    embed_ids_value_2 = _load(embed_ids, torch.where(cond, r, G_), where=cond_2)
+    id_2 = embed_ids_value_2
+    embed_table_value = _load(embed_table, id_2, h, where=cond_2)
     # noise[r, j, h]: embed_table[id, h] if 0 <= id < vocab else 0.0
-    noise_new = torch.where(
-        cond_2, _load(embed_table, id_2, h, where=cond_2), _full(0.0, torch.bfloat16, device)
-    )
+    noise_new = torch.where(cond_2, embed_table_value, _full(0.0, torch.bfloat16, device))
     # Every load came before; now the stores.
     _store(noise, (r, j, h), noise_new)
 
@@ -714,9 +753,12 @@ def refresh_block_tables(
     divisor_ = torch.full((1, 1), divisor, dtype=torch.int32, device=device)
     r = torch.arange(num_seqs, device=device).view(-1, 1)
     c = torch.arange(blocks, device=device).view(1, -1)
-    entry = _load(block_offsets, pool_index_, r, 0, c)
+    block_offsets_value = _load(block_offsets, pool_index_, r, 0, c)
+    entry = block_offsets_value
+    each_c = (entry >= 0).to(torch.int64)
+    sum_c = _along(each_c, 1, blocks, 2).sum(dim=1, keepdim=True)
     # block_counts[r]: count[c](entry >= 0)
-    block_counts_new = _along((entry >= 0).to(torch.int64), 1, blocks).sum(dim=1, keepdim=True)
+    block_counts_new = sum_c
     # block_tables[r, c]: max(entry, 0) // divisor
     block_tables_new = entry.clamp(min=0) // divisor_
     # Every load came before; now the stores.

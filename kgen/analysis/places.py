@@ -61,8 +61,10 @@ class Algebra:
             case Param(name) if name in self.group.sizes and self.group.sizes[name].derived:
                 derived = self.group.sizes[name].derived
                 return self.poly(derived) if derived is not None else {}
-            case Cast(arg) if arg.dtype != "bool" and value.dtype != "bool":
+            case Cast(arg) if arg.dtype != "bool" and self.ranges.fits(arg, value.dtype):
                 return self.poly(arg)
+            case Op() if not self.ranges.fits(value, value.dtype):
+                pass  # it may wrap around
             case Op("add", (a, b)):
                 return add(self.poly(a), self.poly(b), 1)
             case Op("sub", (a, b)):
@@ -133,8 +135,8 @@ class Algebra:
             if isinstance(atom, Index):
                 return atom.axes, None
             if isinstance(atom, Load) and self.group.tensors[atom.tensor].distinct:
-                new, _ = self.determined(atom.items)
-                if atom.axes - known <= new:
+                new, repeats = self.determined(atom.items)
+                if atom.axes - known <= new and not repeats:
                     return atom.axes, self.group.tensors[atom.tensor].repeats
         radix = self._radix(poly, known)
         return (radix[0], None) if radix else (frozenset(), None)
@@ -192,9 +194,29 @@ class Algebra:
         """Whether no place of one store is a place of the other."""
         for x, y in zip(a.items, b.items, strict=True):
             one, two = self.poly(x), self.poly(y)
-            if self.least(add(two, one, -1)) > 0 or self.least(add(one, two, -1)) > 0:
-                return True
+            # The indices of one store are not those of the other, whatever their names.
+            for low, high in ((one, two), (two, one)):
+                gap = add(self.extreme(high, upper=False), self.extreme(low, upper=True), -1)
+                if self.least(gap) > 0:
+                    return True
         return False
+
+    def extreme(self, poly: Poly, *, upper: bool) -> Poly:
+        """A bound on a polynomial that varies with no index."""
+        total: Poly = {}
+        for monomial, coefficient in poly.items():
+            value = self.atoms[monomial[0]] if len(monomial) == 1 else None
+            if not self.axes(monomial):
+                total = add(total, {monomial: coefficient}, 1)
+            elif isinstance(value, Index):
+                if (coefficient > 0) == upper:
+                    last = add(self.extent(value.name), {(): 1}, -1)
+                    total = add(total, multiply(last, {(): coefficient}), 1)
+            else:
+                sign = -1 if upper else 1
+                bound = self.least({monomial: sign * coefficient})
+                total = add(total, {(): sign * int(max(min(bound, 2**64), -(2**64)))}, 1)
+        return total
 
 
 def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from kgen.diagnostics import Report
+from kgen.diagnostics import Report, Span
 from kgen.lang.typed import (
     Cast,
     Const,
@@ -32,7 +32,7 @@ from kgen.lang.typed import (
     Value,
     walk,
 )
-from kgen.lang.types import FLOATS, LIMITS
+from kgen.lang.types import FLOATS, LIMITS, DType
 
 # Of a float nothing is known: its interval is the whole line.
 Interval = tuple[float, float]
@@ -60,6 +60,10 @@ class Ranges:
         least, most = LIMITS[value.dtype]
         # Past the type's end the value wraps around, so it can be anything.
         return (low, high) if least <= low and high <= most else (least, most)
+
+    def fits(self, value: Value, dtype: DType) -> bool:
+        """Whether a value, worked out without wrapping around, is one of the integers of a type."""
+        return dtype in LIMITS and value.dtype in LIMITS and _within(self._of(value), LIMITS[dtype])
 
     def _of(self, value: Value) -> Interval:
         group = self.group
@@ -183,18 +187,40 @@ def check_ranges(group: Group, report: Report) -> None:
     for store in group.stores:
         roots += [(store.span, item) for item in store.items]
         roots += [(store.value_span, each) for each in (store.value, store.when) if each]
+    for each in ranged:
+        ends = (each.low, each.high, each.derived if isinstance(each, Size) else None)
+        roots += [(each.span, end) for end in ends if end is not None]
+        roots += [(each.span, dim) for dim in (each.dims if isinstance(each, Tensor) else ())]
+    roots += [(group.span, extent) for extent in group.extents.values()]
     for span, root in roots:
         for value in walk(root, {}):
-            if not isinstance(value, Op) or value.op not in ("floordiv", "mod"):
-                continue
-            low, high = ranges.of(value.args[1])
-            if low <= 0 <= high:
-                report.add(
-                    "division-by-zero",
-                    span,
-                    f"a divisor may be 0: its declared range is {low} .. {high}",
-                    "declare the divisor's `values` from 1 on, or divide by max(divisor, 1)",
-                )
+            if isinstance(value, Op) and value.op in ("floordiv", "mod"):
+                _check_divisor(value, span, ranges, report)
+            if isinstance(value, Cast) and value.arg.dtype == "int" and value.dtype in LIMITS:
+                _check_static(value, span, ranges, report)
+
+
+def _check_divisor(value: Op, span: Span, ranges: Ranges, report: Report) -> None:
+    low, high = ranges.of(value.args[1])
+    if low <= 0 <= high:
+        report.add(
+            "division-by-zero",
+            span,
+            f"a divisor may be 0: its declared range is {low} .. {high}",
+            "declare the divisor's `values` from 1 on, or divide by max(divisor, 1)",
+        )
+
+
+def _check_static(value: Cast, span: Span, ranges: Ranges, report: Report) -> None:
+    low, high = ranges.of(value.arg)
+    least, most = LIMITS[value.dtype]
+    if not least <= low <= high <= most:
+        report.add(
+            "narrowing",
+            span,
+            f"a static number is {low} .. {high} by its declared range, which does not fit {value.dtype}",
+            "declare a smaller range",
+        )
 
 
 def _within(inner: Interval, outer: Interval) -> bool:

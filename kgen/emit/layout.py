@@ -17,22 +17,42 @@ def _wrapped(line: str) -> list[str]:
     if len(line) <= WIDTH or bare.startswith(("#", '"""')):
         return [line]
     tail = "," if line.endswith(",") else ""
-    for sign in ("+", "&"):
+    for sign in ("&", "+"):
         terms = split_top(bare.removesuffix(","), f" {sign} ")
-        if tail and len(terms) > 1:
-            terms[-1] += ","
-            return [f"{indent}{terms[0]}", *(f"{indent}{sign} {term}" for term in terms[1:])]
+        if len(terms) > 1 and tail:
+            return _chain(terms, sign, indent, ",")
+        name, equals, value = bare.partition(" = ")
+        terms = split_top(value, f" {sign} ")
+        if len(terms) > 1 and equals and name.isidentifier():
+            return [f"{indent}{name} = (", *_chain(terms, sign, f"{indent}    ", ""), f"{indent})"]
     start = _opening(line.removesuffix(tail), len(indent))
-    if start is None:
-        return [line]
+    if start is None or " if " in line:
+        name, equals, value = bare.partition(" = ")
+        alone = equals and name.isidentifier() and not tail
+        return [f"{indent}{name} = (", f"{indent}    {value}", f"{indent})"] if alone else [line]
     end = len(line) - len(tail) - 1
     inner = split_top(line[start + 1 : end])
     one = f"{indent}    {', '.join(inner)}"
     head, foot = line[: start + 1], f"{indent}{line[end]}{tail}"
-    if len(one) <= WIDTH:
+    if len(one) <= WIDTH and line[start] != "[":
         return [head, one, foot]
-    parts = [part for each in inner for part in _wrapped(f"{indent}    {each},")]
+    for sign in ("&", "+"):
+        terms = split_top(line[start + 1 : end], f" {sign} ")
+        if len(inner) == 1 and len(terms) > 1:
+            return [head, *_chain(terms, sign, f"{indent}    ", ""), foot]
+    # A comma after the only element would make a tuple of what is merely in brackets.
+    called = line[start] == "(" and (line[start - 1].isalnum() or line[start - 1] == "_")
+    plural = called or len(inner) > 1 or line[start + 1 : end].rstrip().endswith(",")
+    comma = "," if plural or line[start] != "(" else ""
+    parts = [part for each in inner for part in _wrapped(f"{indent}    {each}{comma}")]
     return [head, *parts, foot]
+
+
+def _chain(terms: list[str], sign: str, indent: str, tail: str) -> list[str]:
+    """The terms of a sum, or of what `&` joins, each on a line of its own."""
+    lines = [f"{indent}{terms[0]}", *(f"{indent}{sign} {term}" for term in terms[1:])]
+    lines[-1] += tail
+    return [part for line in lines for part in _wrapped(line)]
 
 
 def _opening(line: str, start: int) -> int | None:

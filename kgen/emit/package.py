@@ -33,7 +33,7 @@ def render(package: Package, plans: tuple[Plan, ...]) -> dict[str, str]:
     """Every file of a generated package: path below the package's folder -> text."""
     views = [make_view(plan) for plan in plans]
     digest = hashlib.sha256(
-        "".join([kgen.__version__, *(v.group.sha256 for v in views)]).encode()
+        "".join(v.signature + v.kernel.text + v.reference for v in views).encode()
     ).hexdigest()
     used = {name for view in views for name in view.kernel.helpers}
     context = {

@@ -16,6 +16,7 @@ from kgen.emit.layout import wrap
 from kgen.emit.names import Names
 from kgen.lang.text import COMPARE, Code, call, infix, method, number, prefix, ternary
 from kgen.lang.typed import (
+    Axes,
     Cast,
     Const,
     Given,
@@ -67,6 +68,7 @@ class _Reference:
     lines: list[str] = field(default_factory=list)
     names: Names = field(init=False)
     known: dict[tuple[str, str], Code] = field(default_factory=dict)
+    parts: dict[str, tuple[tuple[Code, Axes], ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         group = self.group
@@ -160,6 +162,7 @@ class _Reference:
         mask = None
         if store.when is not None:
             mask = self._variable(store.when, f"{store.tensor}_when", None)
+            self.parts[mask.text] = self._pieces(store.when, None)
         value = self.code(store.value, mask)
         if _compile_time(store.value):
             value = call(
@@ -199,7 +202,9 @@ class _Reference:
                 args = [tensor, *(str(self.code(item, guard)) for item in items)]
                 if guard is not None:
                     args.append(f"where={guard}")
-                return call("_load", *args)
+                load = call("_load", *args)
+                optional = self._reads_optional(value)
+                return load if optional else self._held(load, f"{tensor}_value")
             case Cast(arg, dtype):
                 inner = self.code(arg, guard)
                 if _compile_time(arg):
@@ -207,11 +212,11 @@ class _Reference:
                 return method(inner, "to", TORCH_TYPES[dtype])
             case Select(cond, then, other):
                 return self._select(cond, then, other, guard)
-            case Reduce():
-                return self._reduce(value, guard)
+            case Reduce(kind, index):
+                return self._held(self._reduce(value, guard), f"{kind}_{index}")
             case Scan(kind, index, arg):
+                along = self._along(arg, index, self._outside(guard, index))
                 dim = self._dim(index)
-                along = call("_along", self._tensor(arg, guard), str(dim), self._extent(index))
                 return call(f"torch.{kind}", along, f"dim={dim}")
             case Op(op, args):
                 return self._operate(op, args, guard)
@@ -236,14 +241,17 @@ class _Reference:
         reads = walk(value, self.group.lets)
         return any(isinstance(each, Load) and tensors[each.tensor].optional for each in reads)
 
-    def _variable(self, value: Value, hint: str, guard: Code | None) -> Code:
-        code = self.code(value, guard)
+    def _held(self, code: Code, hint: str) -> Code:
+        """A variable that holds the value of some text."""
         key = (code.text, "")
         if key not in self.known:
             name = self.names.fresh(hint)
             self.lines.append(f"{name} = {code}")
             self.known[key] = Code(name)
         return self.known[key]
+
+    def _variable(self, value: Value, hint: str, guard: Code | None) -> Code:
+        return self._held(self.code(value, guard), hint)
 
     def _tensor(self, value: Value, guard: Code | None) -> Code:
         code = self.code(value, guard)
@@ -258,14 +266,44 @@ class _Reference:
 
     def _select(self, cond: Value, then: Value, other: Value, guard: Code | None) -> Code:
         if _compile_time(cond):
-            return ternary(self._host(cond), self._tensor(then, guard), self._tensor(other, guard))
+            arms = (self._tensor(then, guard), self._tensor(other, guard))
+            return self._held(ternary(self._host(cond), *arms), "chosen")
         test = self._variable(cond, "cond", guard)
-        taken = test if guard is None else infix("bitand", guard, test)
         missed = prefix("~", test)
-        if guard is not None:
-            missed = infix("bitand", guard, missed)
-        a, b = self._tensor(then, taken), self._tensor(other, missed)
-        return call("torch.where", test, a, b)
+        self.parts[test.text] = self._pieces(cond, guard)
+        self.parts[missed.text] = ((missed, cond.axes),)
+        taken, passed = self._and(guard, test), self._and(guard, missed)
+        return call("torch.where", test, self._tensor(then, taken), self._tensor(other, passed))
+
+    def _pieces(self, cond: Value, guard: Code | None) -> tuple[tuple[Code, Axes], ...]:
+        """The conditions that `and` joins, and what each varies with."""
+        if isinstance(cond, Op) and cond.op == "and":
+            return tuple(piece for arg in cond.args for piece in self._pieces(arg, guard))
+        return ((self._tensor(cond, guard), cond.axes),)
+
+    def _and(self, guard: Code | None, more: Code) -> Code:
+        if guard is None:
+            return more
+        both = infix("bitand", guard, more)
+        self.parts[both.text] = (*self.parts[guard.text], *self.parts[more.text])
+        return both
+
+    def _outside(self, guard: Code | None, index: str) -> Code | None:
+        """What of a guard holds for all values of an index: the index is bound within it."""
+        if guard is None or not any(index in axes for _, axes in self.parts[guard.text]):
+            return guard
+        left: Code | None = None
+        for part, axes in self.parts[guard.text]:
+            if index not in axes:
+                self.parts.setdefault(part.text, ((part, axes),))
+                left = self._and(left, part)
+        return left
+
+    def _along(self, value: Value, index: str, guard: Code | None) -> Code:
+        rank = str(len(self.group.extents))
+        dim, extent = str(self._dim(index)), self._extent(index)
+        each = self._held(self._tensor(value, guard), f"each_{index}")
+        return call("_along", each, dim, extent, rank)
 
     def _operate(self, op: str, args: tuple[Value, ...], guard: Code | None) -> Code:
         codes = [self.code(arg, guard) for arg in args]
@@ -298,8 +336,8 @@ class _Reference:
         raise AssertionError(f"no torch for {op}")
 
     def _reduce(self, value: Reduce, guard: Code | None) -> Code:
-        dim, extent = self._dim(value.index), self._extent(value.index)
-        arg = call("_along", self._tensor(value.arg, guard), str(dim), extent)
+        dim = self._dim(value.index)
+        arg = self._along(value.arg, value.index, self._outside(guard, value.index))
         match value.kind:
             case "sum" if value.dtype == "f32":
                 return call("_tree_sum", arg, f"dim={dim}")

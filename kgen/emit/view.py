@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from kgen.emit import reference, triton
 from kgen.emit.layout import wrap
+from kgen.emit.parameters import Parameter, list_limit
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Const, Group, Load, Param, Ref, Scalar, Select, Tensor, Value, walk
 from kgen.lang.types import FLOATS
@@ -67,11 +68,17 @@ class View:
     def signature(self) -> str:
         """The constructor call of the group's `rt.Signature`."""
         group = self.group
-        lines = [f"{self.constant} = rt.Signature(", f'    "{group.name}",', "    sizes={"]
+        lines = [
+            f"{self.constant} = rt.Signature(",
+            f'    "{group.name}",',
+            "    sizes={" if group.sizes else "    sizes={},",
+        ]
         lines += [f'        "{name}": "{size.text}",' for name, size in group.sizes.items()]
-        lines += ["    },", "    scalars={"]
+        lines += ["    },"] if group.sizes else []
+        lines.append("    scalars={" if group.scalars else "    scalars={},")
         lines += [f'        "{name}": "{each.text}",' for name, each in group.scalars.items()]
-        lines += ["    },", "    tensors={"]
+        lines += ["    },"] if group.scalars else []
+        lines.append("    tensors={")
         lines += [
             f'        "{name}": rt.TensorArg({_tensor_arguments(tensor)}),'
             for name, tensor in group.tensors.items()
@@ -87,7 +94,7 @@ class View:
 
     @property
     def schema(self) -> list[str]:
-        """The parameters of the operator's schema for torch.library."""
+        """The operator's schema for torch.library, as lines of Python."""
         letters = iter("abcdefghijklmnopqrstuvwxyz")
         parts = []
         for each in self.ordered:
@@ -101,7 +108,11 @@ class View:
                 kind += "?" if each.default is not None else ""
                 default = "=None" if each.default is not None else ""
             parts.append(f"{kind} {each.name}{default}")
-        return parts
+        one = f'"{self.name}({", ".join(parts)}) -> ()",'
+        if len(one) <= 96:
+            return [one]
+        lines = [f'"{part}{", " if part is not parts[-1] else ""}"' for part in parts]
+        return [f'"{self.name}("', *lines, '") -> ()",']
 
     @property
     def parameters(self) -> str:
@@ -220,8 +231,8 @@ class View:
         keywords.append(f"num_warps={self.plan.warps}")
         return wrap(f"    launch({', '.join(args + keywords)})")
 
-    def _list_arguments(self, first: triton.Parameter) -> str:
-        limit = triton.list_limit(self.group, self.group.tensors[first.source])
+    def _list_arguments(self, first: Parameter) -> str:
+        limit = list_limit(self.group, self.group.tensors[first.source])
         if first.kind == "address":
             return f"rt.addresses({first.source}, {limit})"
         return f"rt.strides({first.source}, {first.dim}, {limit})"

@@ -7,6 +7,7 @@ what would follow from it. Bounds, collisions and races are not checked here.
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass, field
 from typing import Literal, cast
 
@@ -40,6 +41,8 @@ class _Checker:
 
     def group(self) -> Group | None:
         spec, scope = self.spec, self.scope
+        if self._cyclic():
+            return None
         self._declare()
         sizes = {name.value: self._size(name, text) for name, text in spec.sizes}
         scalars = {each.name.value: self._scalar(each) for each in spec.scalars}
@@ -91,6 +94,28 @@ class _Checker:
             sha256=spec.sha256,
             span=spec.name.span,
         )
+
+    def _cyclic(self) -> bool:
+        """Report sizes and scalars whose ranges or definitions go round in a circle."""
+        texts = {name.value: (name, [text]) for name, text in self.spec.sizes}
+        for each in self.spec.scalars:
+            ends = [text for text in (each.values, each.default) if text is not None]
+            texts[each.name.value] = (each.name, ends)
+        needs = {
+            name: {word for text in found for word in _WORD.findall(text.value) if word in texts}
+            for name, (_, found) in texts.items()
+        }
+        waiting = dict(needs)
+        while ready := [name for name, need in waiting.items() if not need & set(waiting)]:
+            for name in ready:
+                del waiting[name]
+        for name in waiting:
+            self.report.add(
+                "cyclic-let",
+                texts[name][0].span,
+                f"the range of `{name}` depends on `{name}` itself",
+            )
+        return bool(waiting)
 
     def _declare(self) -> None:
         scope, spec = self.scope, self.spec
@@ -392,6 +417,8 @@ class _Checker:
 
     def _check_use(self, tensors: dict[str, Tensor | None]) -> None:
         used = self.used | self.scope.used
+        if any(each.code in _UNREAD for each in self.report.diagnostics):
+            return  # what could not be read may use anything
         bound = {
             item.id
             for known in self.scope.tensors.values()
@@ -540,6 +567,8 @@ def _store_text(spec: StoreSpec) -> str:
     return ", ".join(parts) if len(parts) > 1 else parts[0]
 
 
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_UNREAD = ("bad-syntax", "unsupported-syntax", "bad-type", "bad-range")
 _SCALAR_TYPES = ("i32", "i64", "f32", "static")
 
 

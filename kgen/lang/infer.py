@@ -77,6 +77,7 @@ class Scope:
     optional: set[str] = field(default_factory=set)
     given: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
+    twins: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def value(self, text: Text) -> Value | None:
         """The typed tree of an expression's text."""
@@ -105,7 +106,7 @@ class Scope:
         match expr:
             case Number(value, span):
                 literal = Const(value, "int" if isinstance(value, int) else "float")
-                return self._fits(literal, "i64", span)
+                return self._fits(literal, "int", span)
             case Name(id, span):
                 return self._name(id, span)
             case Item():
@@ -225,7 +226,7 @@ class Scope:
         if all(isinstance(value, Const) and value.dtype == "int" for value in values):
             folded = _fold(op, [int(value.value) for value in values if isinstance(value, Const)])
             if folded is not None:
-                return self._fits(Const(folded, "int"), "i64", span)
+                return self._fits(Const(folded, "int"), "int", span)
         if op == "pow":
             self.report.add(
                 "unsupported-syntax",
@@ -462,8 +463,7 @@ class Scope:
 
     def winner(self, keep: str, index: Name, target: Item, when: Expr | None) -> Expr | None:
         """The condition that a point is the first (or last) along `index` to store to its place."""
-        other = Name(f"{index.id}_other", index.span)
-        self.extents[other.id] = self.extents[index.id]
+        other = self._twin(index, "other")
         clash: Expr = Apply("lt" if keep == "first" else "gt", (other, index), index.span)
         for item in target.items:
             value = self.infer(item)
@@ -487,12 +487,23 @@ class Scope:
             self.report.add("wrong-arguments", call.span, "`prefix` takes one index and one value")
             return None
         row = call.over[0]
-        before = Name(f"{row.id}_before", row.span)
-        self.extents[before.id] = self.extents[row.id]
+        before = self._twin(row, "before")
         summed = self._rename(call.args[0], row.id, before)
         earlier = Apply("lt", (before, row), call.span)
         guarded = Apply("if", (earlier, summed, Number(0, call.span)), call.span)
         return self.infer(Call("sum", (before,), (guarded,), call.span, call.name_span))
+
+    def _twin(self, index: Name, suffix: str) -> Name:
+        """An index of the same extent under a name that the spec does not have."""
+        key = (index.id, suffix)
+        if key not in self.twins:
+            taken = {*self.params, *self.extents, *self.texts, *self.tensors}
+            name = f"{index.id}_{suffix}"
+            while name in taken:
+                name += "_"
+            self.twins[key] = name
+            self.extents[name] = self.extents[index.id]
+        return Name(self.twins[key], index.span)
 
     def _rename(self, expr: Expr, index: str, to: Name) -> Expr:
         """`expr` with another index in place of `index`, lets that vary with it written out."""
@@ -512,9 +523,12 @@ class Scope:
             case Apply(op, args, span):
                 return Apply(op, tuple(self._rename(arg, index, to) for arg in args), span)
             case Call(name, over, args, span, name_span):
-                return Call(
-                    name, over, tuple(self._rename(arg, index, to) for arg in args), span, name_span
-                )
+                bound = index in {each.id for each in over} and name not in (*_SCANS, "prefix")
+                # A reduction over the same index means its own; only `first`'s fallback is outside.
+                kept = args[:1] if bound else ()
+                renamed = tuple(self._rename(arg, index, to) for arg in args[len(kept) :])
+                moved = tuple(Name(to.id, o.span) if o.id == index else o for o in over)
+                return Call(name, over if bound else moved, (*kept, *renamed), span, name_span)
             case Item(base, items, span):
                 return Item(base, tuple(self._rename(item, index, to) for item in items), span)
 
@@ -544,15 +558,16 @@ def coerce(value: Value, dtype: DType, span: Span, report: Report) -> Value | No
 
 def _misfit(value: Value, dtype: DType) -> str:
     """Why a compile-time number has no value of its own in `dtype`; empty if it has."""
-    if dtype in NARROW_FLOATS and not isinstance(value, Const):
-        return f"a static number beside {dtype} may have to be rounded"
-    if not isinstance(value, Const) or dtype in LITERALS:
-        return ""
+    if not isinstance(value, Const):
+        narrow = f"a static number beside {dtype} may have to be rounded"
+        return narrow if dtype in NARROW_FLOATS else ""
     if dtype in FLOATS:
         return "" if exact(value.value, dtype) else f"{value.value} is not a number of {dtype}"
     low, high = LIMITS[dtype]
-    fits = isinstance(value.value, float) or low <= value.value <= high
-    return "" if fits else f"{value.value} does not fit {dtype}"
+    if isinstance(value.value, float) or low <= value.value <= high:
+        return ""
+    shown = value.value if abs(value.value) < 2**70 else "this number"
+    return f"{shown} does not fit {'i64' if dtype == 'int' else dtype}"
 
 
 def _cast(value: Value, dtype: DType) -> Value:

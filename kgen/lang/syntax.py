@@ -62,6 +62,8 @@ class Item:
 
 Expr: TypeAlias = Number | Name | Apply | Call | Item
 
+_DEEPEST = 100  # levels of an expression; later phases walk them recursively
+
 _BINARY: dict[type[ast.operator], str] = {
     ast.Add: "add",
     ast.Sub: "sub",
@@ -82,7 +84,6 @@ _COMPARE: dict[type[ast.cmpop], str] = {
 _INSTEAD: dict[type[ast.AST], str] = {
     ast.BitAnd: "write `and`",
     ast.BitOr: "write `or`",
-    ast.Invert: "write `not`",
     ast.Attribute: "names have no dots",
     ast.Lambda: "give the expression a name under `let`",
     ast.ListComp: "write a reduction: sum[k](...)",
@@ -93,6 +94,7 @@ _INSTEAD: dict[type[ast.AST], str] = {
 
 def parse(text: Text, report: Report) -> Expr | None:
     """The tree of an expression; None after reporting what is wrong with it."""
+    text = text.slice(0, len(text.value))
     try:
         tree = ast.parse(text.value, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -105,13 +107,22 @@ def parse(text: Text, report: Report) -> Expr | None:
     if not text.value.isascii():
         report.add("bad-syntax", text.span, "an expression is written in ASCII")
         return None
-    before = len(report.diagnostics)
-    try:
-        expr = _Reader(text, report).read(tree.body)
-    except RecursionError:
+    if _depth(tree) > _DEEPEST:
         report.add("bad-syntax", text.span, "the expression is too deeply nested", "name its parts")
         return None
+    before = len(report.diagnostics)
+    expr = _Reader(text, report).read(tree.body)
     return expr if len(report.diagnostics) == before else None
+
+
+def _depth(tree: ast.AST) -> int:
+    deepest, todo = 0, [(tree, 0)]
+    while todo:
+        node, depth = todo.pop()
+        deepest = max(deepest, depth)
+        if depth <= _DEEPEST:
+            todo += [(child, depth + 1) for child in ast.iter_child_nodes(node)]
+    return deepest
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +137,9 @@ class _Reader:
             return self.text.span
         return self.text.part(start, end)
 
-    def refuse(self, node: ast.AST, what: str) -> Number:
-        help = next((each for kind, each in _INSTEAD.items() if isinstance(node, kind)), "")
+    def refuse(self, node: ast.AST, what: str, help: str = "") -> Number:
+        known = (each for kind, each in _INSTEAD.items() if isinstance(node, kind))
+        help = help or next(known, "")
         self.report.add(
             "unsupported-syntax", self.span(node), f"{what} is not in the language", help
         )
@@ -138,6 +150,8 @@ class _Reader:
         match node:
             case ast.Constant(bool()):
                 return self.refuse(node, f"`{node.value!r}`")
+            case ast.Constant(int(huge)) if abs(huge) > 2**64:
+                return self.refuse(node, "a number of more than 64 bits")
             case ast.Constant(int(literal) | float(literal)) if math.isfinite(literal):
                 return Number(literal, span)
             case ast.Name(id):
@@ -162,8 +176,10 @@ class _Reader:
                 return Apply("neg", (negated,), span)
             case ast.UnaryOp(ast.Not(), operand):
                 return Apply("not", (self.read(operand),), span)
-            case ast.UnaryOp(op, _):
-                return self.refuse(op if type(op) in _INSTEAD else node, "this operator")
+            case ast.UnaryOp(ast.Invert(), _):
+                return self.refuse(node, "`~`", "write `not`")
+            case ast.UnaryOp():
+                return self.refuse(node, "this operator")
             case ast.Compare(left, ops, comparators):
                 return self.compare(node, left, ops, comparators)
             case ast.BoolOp(op, values):

@@ -23,7 +23,7 @@ LIMITS: Final[dict[DType, tuple[int, int]]] = {
     "u8": (0, 255),
     "i32": (-(2**31), 2**31 - 1),
     "i64": (-(2**63), 2**63 - 1),
-    "int": (-(2**63), 2**63 - 1),
+    "int": (-(2**64), 2**64),  # so that 2**63 - 1 can be written
 }
 
 _ORDER: Final[dict[DType, int]] = {

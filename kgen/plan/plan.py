@@ -20,6 +20,7 @@ from kgen.diagnostics import Report
 from kgen.lang.typed import Given, Group, Let, Load, Param, Store, Value, walk
 
 TILE = 1024  # elements of a wide tile: 8 for each of the 128 threads of 4 warps
+LOOP_TILE = 4096  # of one turn of a loop: few turns, since each waits for its loads
 WIDEST = 2048  # elements of a program; outer static indices are spread over programs beyond it
 ROW_TILE = 128  # rows of a program whose rows have no inner axis
 
@@ -134,7 +135,7 @@ def make_plan(group: Group, report: Report) -> Plan | None:
         roles=roles,
         lets=lets,
         undefined=undefined,
-        warps=group.warps or max(_warps(role) for role in roles),
+        warps=group.warps or max(_warps(group, role) for role in roles),
         size_names=tuple(n for n, s in group.sizes.items() if n in used and not s.static),
         scalar_names=tuple(n for n, s in group.scalars.items() if n in used and not s.static),
         static_names=tuple(name for name in statics if name in used),
@@ -287,10 +288,32 @@ def _role(
         elif group.static_extent(index):
             axes[index] = Axis(index, "lanes", None)
         else:
-            axes[index] = Axis(index, "loop", asked or TILE)
+            axes[index] = Axis(index, "loop", asked or LOOP_TILE)
+    _narrow(group, axes)
     role = Role(tuple(stores), tuple(once), axes, reads, writes)
     _check_loops(role, report)
     return role
+
+
+def _elements(group: Group, axes: dict[str, Axis]) -> int:
+    """Lanes of a program, all axes together; a static axis that may be large counts as 64."""
+    elements = 1
+    for axis in axes.values():
+        if axis.kind == "lanes":
+            elements *= min(_lanes(Ranges(group).of(group.extents[axis.index])[1]), 64)
+        elements *= axis.tile or 1
+    return elements
+
+
+def _narrow(group: Group, axes: dict[str, Axis]) -> None:
+    """Halve the widest tiles that nobody asked for until all lanes together are few enough."""
+    free = {i for i, a in axes.items() if a.tile is not None and a.tile > 1 and i not in group.tile}
+    while _elements(group, axes) > 2 * LOOP_TILE:
+        wide = [axes[index] for index in free if (axes[index].tile or 0) > 1]
+        if not wide:
+            return
+        widest = max(wide, key=lambda axis: (axis.tile or 0, axis.index))
+        axes[widest.index] = replace(widest, tile=(widest.tile or 2) // 2)
 
 
 def _check_loops(role: Role, report: Report) -> None:
@@ -307,9 +330,6 @@ def _check_loops(role: Role, report: Report) -> None:
             )
 
 
-def _warps(role: Role) -> int:
-    lanes = 1
-    for axis in role.axes.values():
-        if axis.tile is not None:
-            lanes = max(lanes, axis.tile)
-    return 8 if lanes >= 4096 else 4 if lanes >= 1024 else 2 if lanes >= 512 else 1
+def _warps(group: Group, role: Role) -> int:
+    elements = _elements(group, role.axes)
+    return 8 if elements >= 4096 else 4 if elements >= 1024 else 2 if elements >= 512 else 1

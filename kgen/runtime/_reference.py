@@ -17,10 +17,10 @@ def _full(value: int | bool, dtype: torch.dtype, device: torch.device) -> Tensor
     return torch.full((), value, dtype=dtype, device=device)
 
 
-def _along(value: Tensor, dim: int, extent: int) -> Tensor:
-    """`value` with all `extent` elements along `dim`, repeated if it does not vary with it."""
+def _along(value: Tensor, dim: int, extent: int, rank: int) -> Tensor:
+    """`value` of `rank` dimensions with all `extent` elements along `dim`, repeated if it has one."""
     if value.dim() == 0:
-        value = value.view((1,) * (dim + 1))
+        value = value.view((1,) * rank)
     shape = list(value.shape)
     shape[dim] = extent
     return value.expand(shape)
@@ -64,7 +64,9 @@ def _load(
     parts = _checked(tensor, items, where)
     if tensor.numel() == 0:
         return torch.zeros(parts[0].shape, dtype=tensor.dtype, device=tensor.device)
-    return tensor[tuple(parts)]
+    found = tensor[tuple(parts)]
+    # With 0-dimensional indices alone it is a view, which a later store would change.
+    return found if parts[0].dim() else found.clone()
 
 
 def _store(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 
 class _Keys(BaseModel):
@@ -21,8 +21,7 @@ def _or_text(model: type[_Keys], key: str) -> Any:
     def expand(value: object) -> object:
         return {key: value} if isinstance(value, str) else value
 
-    schema = {"anyOf": [{"type": "string"}, {"$ref": f"#/$defs/{model.__name__}"}]}
-    return Annotated[model, BeforeValidator(expand), WithJsonSchema(schema)]
+    return Annotated[model, BeforeValidator(expand)]
 
 
 class Scalar(_Keys):
@@ -138,7 +137,9 @@ def keys(path: tuple[str, ...]) -> list[str]:
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a spec file."""
     schema = Group.model_json_schema()
-    defs = schema.setdefault("$defs", {})
-    for model in (Scalar, Tensor, Store):
-        defs.setdefault(model.__name__, model.model_json_schema())
+    for key in ("scalars", "tensors", "store"):  # each entry may be a bare string
+        entries = schema["properties"][key]
+        entries["additionalProperties"] = {
+            "anyOf": [{"type": "string"}, entries["additionalProperties"]]
+        }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}

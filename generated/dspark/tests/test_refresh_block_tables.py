@@ -13,10 +13,10 @@ CASE = testing.Case(
     reference=reference.refresh_block_tables,
     reference_sizes=("blocks",),
     eager=eager.refresh_block_tables,
-    programs=lambda v: v["num_seqs"] + v["num_seqs"] * testing.cdiv(v["blocks"], 1024),
+    programs=lambda v: v["num_seqs"] + v["num_seqs"] * testing.cdiv(v["blocks"], 4096),
     undefined=(),
     trusted=(),
-    edges={"blocks": (1024, 1025)},
+    edges={"blocks": (4096, 4097)},
     eager_ulps=0,
     moved=(),
 )
