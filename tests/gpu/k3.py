@@ -7,6 +7,7 @@ the rest of the row holds placeholders.
 
 # ruff: noqa: N802, N803 - the sizes have the names of the specs
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -55,9 +56,10 @@ def small(G):
 class Step:
     """The state of a decode step, from which the groups' arguments are taken."""
 
-    def __init__(self, sizes, device, seed=SEED):
-        self.sizes, self.device = sizes, device
+    def __init__(self, sizes, device, seed=SEED, *, special=False):
+        self.sizes, self.device, self.special = sizes, device, special
         self._random = torch.Generator().manual_seed(seed)
+        self._floats = torch.Generator(device).manual_seed(seed)
         s = sizes
         room = s.K1 + s.W
         self.context = self.integers(s.max_ctx // 4, s.max_ctx - room, s.G)
@@ -71,7 +73,13 @@ class Step:
         return torch.randint(low, high, shape, generator=self._random, dtype=dtype)
 
     def floats(self, *shape, dtype=torch.bfloat16):
-        return torch.randn(shape, generator=self._random).to(dtype)
+        """Drawn where they are used: an embedding table has a billion of them."""
+        drawn = torch.randn(shape, generator=self._floats, device=self.device, dtype=dtype)
+        if self.special:  # NaN, infinities, -0.0 and denormals, in rows kept and masked alike
+            flat = drawn.view(-1)
+            for start, value in enumerate((math.nan, math.inf, -math.inf, -0.0, 1e-39, -1e-39)):
+                flat[start * 2711 :: 16273] = value
+        return drawn
 
     def pages(self):
         """i64[G, blocks]: no page is in two rows, since a page modulo G says whose it is."""

@@ -34,20 +34,32 @@ def tests(found):
 
 
 def launch_counts(found):
-    rows = [(n, row.get("eager", "-"), row["fused"]) for n, row in found["groups"].items()]
+    rows = [
+        (n, row.get("eager", "-"), row.get("fused", "broke")) for n, row in found["groups"].items()
+    ]
     return table(("group", "eager", "fused"), rows)
 
 
 def equality(found):
     rows = [
-        (name, row["kernel"] or "equal", row.get("eager", "no chain") or "equal")
+        (name, row.get("kernel", "broke") or "equal", row.get("eager", "-") or "equal")
         for name, row in found["groups"].items()
     ]
     return table(("group", "kernel and reference", "eager chain and reference"), rows)
 
 
 def stress(found):
-    return table(("group", "result"), found["groups"].items())
+    rows = [
+        (name, *(row.get(warps, "broke") or "equal" for warps in ("4 warps", "8 warps")))
+        for name, row in found["groups"].items()
+    ]
+    return table(("group", "4 warps", "8 warps"), rows)
+
+
+def large_pools(found):
+    return (
+        table(("group", "result"), found["groups"].items()) if found["groups"] else [found["note"]]
+    )
 
 
 def sanitizer(found):
@@ -90,6 +102,7 @@ SECTIONS = {
     "launch_counts": launch_counts,
     "equality": equality,
     "stress": stress,
+    "large_pools": large_pools,
     "sanitizer": sanitizer,
     "timing": timing,
 }

@@ -38,7 +38,7 @@ from kgen.bench.launches import launches  # noqa: E402
 from kgen.bench.timing import empty, replay_times  # noqa: E402
 
 DEVICE = torch.device("cpu" if DRY else "cuda")
-REQUESTS = (1, 3) if DRY else (1, 32, 8, 64)  # what matters most first, should time run out
+REQUESTS = (1, 3) if DRY else (1, 32, 3, 8, 64)  # what matters most first, should time run out
 MANY_ROWS = 7 if DRY else 4096
 STRESS_RUNS = 2 if DRY else 25
 # Groups that an engine calls one after the other: timed together too.
@@ -47,7 +47,8 @@ TOGETHER = (
     ("context_kv_stage", "context_kv_write"),
     ("refresh_block_tables", "context_positions", "gen_bookkeeping", "noise_block", "block_fixup"),
 )
-COMPILE_SECONDS = 25  # what one torch.compile is allowed to take of the budget
+COMPILE_SECONDS = 25  # what one torch.compile may take of the budget
+ROW_SECONDS = 3  # what a row of times takes without it
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
 
 
@@ -72,13 +73,21 @@ class Run:
     def left(self):
         return self.budget - (time.monotonic() - self.started)
 
-    def steps(self, requests):
-        """Each group that has inputs, with its case and fresh arguments for that many requests."""
+    def each(self, requests, work, *, quiet=False, special=False):
+        """`work(case, arguments)` of each group that has inputs; one that breaks costs only its row."""
         sizes = k3.small(requests) if DRY else k3.Sizes(requests)
-        step = k3.Step(sizes, DEVICE)
+        step = k3.Step(sizes, DEVICE, special=special)
+        rows = {}
         for name in self.groups:
-            if name not in self.without_inputs:
-                yield name, self.cases[name], getattr(k3, name)(step)
+            if name in self.without_inputs:
+                continue
+            try:
+                rows[name] = work(self.cases[name], getattr(k3, name)(step))
+            except Exception:  # noqa: BLE001 - the other groups are wanted all the same
+                rows[name] = {"error": traceback.format_exc()[-3000:]}
+            if not quiet or "error" in rows[name]:
+                self.say(f"{name}, G = {requests}: {rows[name]}")
+        return rows
 
 
 def copied(arguments):
@@ -124,12 +133,17 @@ def unequal(a, b, ulps=0):
 
 
 def differing(a, b, ulps):
-    if ulps and a.dtype == torch.bfloat16:
-        ordered = [each.view(torch.int16).int() for each in (a, b)]
-        ordered = [torch.where(each < 0, -32768 - each, each) for each in ordered]
-        return int(((ordered[0] - ordered[1]).abs() > ulps).sum())
-    a, b = (each.contiguous().view(-1, 1).view(torch.uint8) for each in (a, b))
-    return int((a != b).any(dim=1).sum())
+    if not a.dtype.is_floating_point:
+        a, b = (each.contiguous().view(-1, 1).view(torch.uint8) for each in (a, b))
+        return int((a != b).any(dim=1).sum())
+    words = torch.int16 if a.element_size() == 2 else torch.int32
+    ones, twos = a.view(words), b.view(words)
+    apart = ones != twos
+    if ulps:  # neighbours one apart, both zeros at 0
+        least = torch.iinfo(words).min
+        far = [torch.where(w < 0, least - w.int(), w.int()) for w in (ones, twos)]
+        apart = (far[0] - far[1]).abs() > ulps
+    return int((apart & ~(a.isnan() & b.isnan())).sum())  # after arithmetic a NaN is a NaN
 
 
 def output_of(command, timeout, **environment):
@@ -160,57 +174,65 @@ def tests(run):
         run.say(f"tests of {name}: {row['summary']}")
         return row if code == 0 else row | {"output": output[-6000:]}
 
-    with ThreadPoolExecutor(2 if DRY else 6) as pool:
+    with ThreadPoolExecutor(2 if DRY else 8) as pool:
         rows = dict(zip(run.groups, pool.map(one, run.groups), strict=True))
     return {"wrong": [name for name, row in rows.items() if not row["passed"]], "groups": rows}
 
 
 def launch_counts(run):
     """Nodes that the eager chain and the fused group put into a CUDA graph."""
-    rows = {}
-    for name, case, arguments in run.steps(REQUESTS[-1]):
-        rows[name] = {"fused": launches(call(case.fused, arguments), DEVICE)}
+
+    def work(case, arguments):
+        row = {"fused": launches(call(case.fused, arguments), DEVICE)}
         if case.eager is not None:
-            rows[name]["eager"] = launches(call(case.eager, arguments), DEVICE)
-        run.say(f"launches of {name}: {rows[name]}")
-    return {"wrong": [n for n, row in rows.items() if row["fused"] != 1], "groups": rows}
+            row["eager"] = launches(call(case.eager, arguments), DEVICE)
+        return row
+
+    rows = run.each(REQUESTS[-1], work)
+    return {"wrong": [n for n, row in rows.items() if row.get("fused") != 1], "groups": rows}
 
 
 def equality(run):
-    """Kernel, reference and eager chain at full size, to the bit."""
-    rows, wrong = {}, []
-    for requests in REQUESTS:
-        for name, case, arguments in run.steps(requests):
-            expected = result(reference(case), arguments)
-            row = {"kernel": unequal(result(case.fused, arguments), expected)}
-            if case.eager is not None:
-                eager = result(case.eager, arguments)
-                row["eager"] = unequal(eager, expected, case.eager_ulps)
-            rows[f"{name}, G = {requests}"] = row
-            if any(row.values()):
-                wrong.append(f"{name}, G = {requests}: {row}")
-            run.say(f"bits of {name}, G = {requests}: {row}")
-    return {"wrong": wrong, "groups": rows}
+    """Kernel, reference and eager chain at full size, to the bit, special values among the floats."""
+
+    def work(case, arguments):
+        expected = result(reference(case), arguments)
+        row = {"kernel": unequal(result(case.fused, arguments), expected)}
+        if case.eager is not None:
+            row["eager"] = unequal(result(case.eager, arguments), expected, case.eager_ulps)
+        return row
+
+    rows = {
+        f"{name}, G = {requests}": row
+        for requests in REQUESTS
+        for name, row in run.each(requests, work, special=True).items()
+    }
+    return {"wrong": [n for n, row in rows.items() if any(row.values())], "groups": rows}
 
 
 def stress(run):
     """Many rows and more warps than planned: an in-place group must never read its own write."""
     planned = run.ops.launch
-    rows, wrong = {}, []
-    for name, case, arguments in run.steps(MANY_ROWS):
+
+    def with_warps(warps):
+        return lambda *args, **options: planned(*args, **options | {"num_warps": warps})
+
+    def work(case, arguments):
         expected = result(reference(case), arguments)
+        row = {}
         for warps in (4, 8):
-            run.ops.launch = lambda *args, warps=warps, **options: planned(
-                *args, **{**options, "num_warps": warps}
-            )
-            found = [unequal(result(case.fused, arguments), expected) for _ in range(STRESS_RUNS)]
-            run.ops.launch = planned
-            bad = sum(map(bool, found))
-            rows[f"{name}, {warps} warps"] = f"{bad} of {STRESS_RUNS} runs differ"
-            if bad:
-                wrong.append(f"{name}, {warps} warps: {next(filter(None, found))}")
-        run.say(f"stress of {name}, {MANY_ROWS} rows: {rows[f'{name}, 8 warps']}")
-    return {"wrong": wrong, "groups": rows}
+            run.ops.launch = with_warps(warps)
+            try:
+                runs = [
+                    unequal(result(case.fused, arguments), expected) for _ in range(STRESS_RUNS)
+                ]
+            finally:
+                run.ops.launch = planned
+            row[f"{warps} warps"] = next(filter(None, runs), {})
+        return row
+
+    rows = run.each(MANY_ROWS, work)
+    return {"wrong": [n for n, row in rows.items() if any(row.values())], "groups": rows}
 
 
 def large_pools(run):
@@ -270,33 +292,36 @@ def sanitizer(run):
 
 def timing(run):
     """Medians of CUDA graph replays, all variants in one run, beside what an empty launch costs."""
-    rows, wrong = {}, []
-    for requests in REQUESTS:
-        chains = {name: [(case, arguments)] for name, case, arguments in run.steps(requests)}
+    rows = {}
+    for number, requests in enumerate(REQUESTS):
+        chains = run.each(requests, lambda case, arguments: [(case, arguments)], quiet=True)
+        chains = {name: chain for name, chain in chains.items() if isinstance(chain, list)}
         for names in TOGETHER:
             here = [name for name in names if name in chains]
             if len(here) > 1:
                 chains[" + ".join(here)] = [chains[name][0] for name in here]
-        for label, chain in chains.items():
+        for done, (label, chain) in enumerate(chains.items()):
             row = {"G": requests, "group": label}
+            rows_left = len(chains) * (len(REQUESTS) - number) - done
             try:
-                row |= measured(run, chain)
+                row |= measured(
+                    chain, compile=run.left() > COMPILE_SECONDS + ROW_SECONDS * rows_left
+                )
             except Exception:  # noqa: BLE001 - the other rows are wanted all the same
-                row["error"] = traceback.format_exc()[-2000:]
-                wrong.append(f"{label}, G = {requests}")
+                row["error"] = traceback.format_exc()[-3000:]
             rows[f"{label}, G = {requests}"] = row
             shown = {k: v for k, v in row.items() if k not in ("G", "group", "quartiles")}
             run.say(f"times of {label}, G = {requests}: {shown}")
-    return {"wrong": wrong, "groups": rows}
+    return {"wrong": [n for n, row in rows.items() if "error" in row], "groups": rows}
 
 
-def measured(run, chain):
+def measured(chain, *, compile):
     """One row of the table: microseconds and launches of each variant of a chain of groups."""
     row = {"launches": {}}
     variants = {"fused": in_turn([call(case.fused, own) for case, own in chain])}
     if all(case.eager is not None for case, _ in chain):
         variants["eager"] = in_turn([call(case.eager, own) for case, own in chain])
-        if run.left() > COMPILE_SECONDS:
+        if compile:
             variants["compiled"] = compiled(chain)
         else:
             row["note"] = "torch.compile left out where the budget was spent"
