@@ -581,7 +581,7 @@ def block_norm_rope_write(
         P=P,
         LANES_i=rt.lanes(R),
         LANES_p=rt.lanes(P),
-        num_warps=8,
+        num_warps=1,
     )
 
 
@@ -738,7 +738,7 @@ def context_kv_norm_rope_write(
         LANES_i=rt.lanes(R),
         LANES_k_other=rt.lanes(K1),
         LANES_p=rt.lanes(P),
-        num_warps=8,
+        num_warps=1,
     )
 
 
@@ -832,7 +832,7 @@ def context_kv_write(
         D=D,
         LANES_d=rt.lanes(D),
         LANES_k_other=rt.lanes(K1),
-        num_warps=4,
+        num_warps=1,
     )
 
 
@@ -1182,7 +1182,7 @@ def gqa_kv_write(
         head_dim=head_dim,
         LANES_d=rt.lanes(head_dim),
         LANES_k_other=rt.lanes(K1),
-        num_warps=4,
+        num_warps=1,
     )
 
 

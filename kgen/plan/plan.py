@@ -10,6 +10,7 @@ another one stores: such roles become one, over the program axes that they share
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -289,26 +290,34 @@ def _role(
             axes[index] = Axis(index, "lanes", None)
         else:
             axes[index] = Axis(index, "loop", asked or LOOP_TILE)
-    _narrow(group, axes)
+    _narrow(group, [*stores, *once], axes)
     role = Role(tuple(stores), tuple(once), axes, reads, writes)
     _check_loops(role, report)
     return role
 
 
-def _elements(group: Group, axes: dict[str, Axis]) -> int:
-    """Lanes of a program, all axes together; a static axis that may be large counts as 64."""
-    elements = 1
-    for axis in axes.values():
+def _elements(group: Group, stores: list[Store], axes: dict[str, Axis]) -> int:
+    """Lanes of the widest block of a role; a static axis that may be large counts as 64."""
+
+    def lanes(index: str) -> int:
+        axis = axes[index]
         if axis.kind == "lanes":
-            elements *= min(_lanes(Ranges(group).of(group.extents[axis.index])[1]), 64)
-        elements *= axis.tile or 1
-    return elements
+            return min(_lanes(Ranges(group).of(group.extents[index])[1]), 64)
+        return axis.tile or 1
+
+    widest = 1
+    for store in stores:
+        free = math.prod(lanes(index) for index in store.axes)
+        bound = {i for root in _roots(store) for i in bound_indices(group, root)} - store.axes
+        looped = [index for index in bound if axes[index].kind == "loop"]
+        widest = max(widest, free, *(free * lanes(index) for index in looped))
+    return widest
 
 
-def _narrow(group: Group, axes: dict[str, Axis]) -> None:
-    """Halve the widest tiles that nobody asked for until all lanes together are few enough."""
+def _narrow(group: Group, stores: list[Store], axes: dict[str, Axis]) -> None:
+    """Halve the widest tiles that nobody asked for until the blocks are small enough."""
     free = {i for i, a in axes.items() if a.tile is not None and a.tile > 1 and i not in group.tile}
-    while _elements(group, axes) > 2 * LOOP_TILE:
+    while _elements(group, stores, axes) > 2 * LOOP_TILE:
         wide = [axes[index] for index in free if (axes[index].tile or 0) > 1]
         if not wide:
             return
@@ -331,5 +340,5 @@ def _check_loops(role: Role, report: Report) -> None:
 
 
 def _warps(group: Group, role: Role) -> int:
-    elements = _elements(group, role.axes)
+    elements = _elements(group, [*role.stores, *role.once], role.axes)
     return 8 if elements >= 4096 else 4 if elements >= 1024 else 2 if elements >= 512 else 1
