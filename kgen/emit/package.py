@@ -85,6 +85,7 @@ def _reference_helpers(views: list[View]) -> list[str]:
         "_max",
         "_min",
         "_smaller",
+        "_sqrt",
         "_store",
         "_tree_sum",
     )

@@ -321,10 +321,10 @@ class _Reference:
                 if fixed[1]:
                     return method(a, "clamp", f"{bound}={b}")
                 return call(f"torch.{op}imum", a, b)
-            case (("abs" | "sqrt" | "rsqrt"), [a]):
+            case (("abs" | "rsqrt"), [a]):
                 return method(a, op)
-            case "exp", [a]:
-                return call("_exp", a)
+            case (("exp" | "sqrt"), [a]):
+                return call(f"_{op}", a)
             case "neg", [a]:
                 return prefix("-", a)
             case "not", [a]:

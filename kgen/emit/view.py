@@ -273,6 +273,17 @@ class View:
         return wrap("\n".join(lines))
 
     @property
+    def test_note(self) -> str:
+        """What the group's tests can't show without a GPU."""
+        if not any(tensor.dtype in FLOATS for tensor in self.group.tensors.values()):
+            return ""
+        return (
+            "\n\nIn Triton's interpreter, whose own bf16 is raw bits, conversions are bit arithmetic of the "
+            "module\n(`bf16_to_f32`, `f32_to_bf16`): index math, masks and the place of every rounding are "
+            "shown there, the\nGPU's own conversions, rsqrt and division only on a GPU.\n"
+        )
+
+    @property
     def trusted(self) -> tuple[str, ...]:
         """Tensors whose places a store trusts to be distinct."""
         trusted = {store.tensor for store in self.group.stores if store.trusted}

@@ -107,6 +107,11 @@ def _larger(a: Tensor | float, b: Tensor | float) -> Tensor:
     return torch.where((a > b) | (a != a), a, b)  # noqa: PLR0124 - NaN
 
 
+def _sqrt(value: Tensor) -> Tensor:
+    """The square root as IEEE rounds it; torch's own is off by one unit on some CPUs."""
+    return value.double().sqrt().to(torch.float32).to(value.dtype)
+
+
 def _exp(value: Tensor) -> Tensor:
     """e**value by +, - and * in f32, the same to the bit everywhere (Cephes, expf)."""
     x = value.to(torch.float32)
