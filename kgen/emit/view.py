@@ -278,8 +278,8 @@ class View:
         if not any(tensor.dtype in FLOATS for tensor in self.group.tensors.values()):
             return ""
         return (
-            "\n\nIn Triton's interpreter, whose own bf16 is raw bits, conversions are bit arithmetic of the "
-            "module\n(`bf16_to_f32`, `f32_to_bf16`): index math, masks and the place of every rounding are "
+            "\n\nIn Triton's interpreter, whose own bf16 is raw bits, conversions are bit arithmetic of "
+            "the\nmodule (`bf16_to_f32`, `f32_to_bf16`): index math, masks and the place of every rounding are "
             "shown there, the\nGPU's own conversions, rsqrt and division only on a GPU.\n"
         )
 
