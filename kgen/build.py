@@ -118,8 +118,8 @@ def write(built: tuple[Built, ...], out: Path, changes: Changes) -> None:
     for shown in (*changes.removed, *changes.written):
         if (out / shown).exists() and not _ours(out, shown):
             raise BuildError(
-                f"{out / shown} is in the way: no manifest.json says that kgen wrote it; move it "
-                "elsewhere, or give another folder with --out"
+                f"{out / shown} is in the way, and kgen did not write it: no manifest.json lists it; "
+                "move it elsewhere, or give another folder with --out"
             )
     if not changes.any:
         return
@@ -156,7 +156,11 @@ def write(built: tuple[Built, ...], out: Path, changes: Changes) -> None:
         ) from error
     for shown in changes.removed:
         for folder in (out / shown).parents:
-            if folder == out or any(folder.iterdir()):
+            if folder == out:
+                break
+            if not folder.is_dir():
+                continue
+            if any(folder.iterdir()):
                 break
             folder.rmdir()
 

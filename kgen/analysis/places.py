@@ -63,8 +63,8 @@ class Algebra:
                 return self.poly(derived) if derived is not None else {}
             case Cast(arg) if arg.dtype != "bool" and self.ranges.fits(arg, value.dtype):
                 return self.poly(arg)
-            case Op() if not self.ranges.fits(value, value.dtype):
-                pass  # it may wrap around
+            case Op(_, _, dtype) if dtype in ("u8", "i32") and not self.ranges.fits(value, dtype):
+                pass  # it may wrap around; an i64 index that did would be far outside
             case Op("add", (a, b)):
                 return add(self.poly(a), self.poly(b), 1)
             case Op("sub", (a, b)):

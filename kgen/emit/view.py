@@ -279,8 +279,8 @@ class View:
             return ""
         return (
             "\n\nIn Triton's interpreter, whose own bf16 is raw bits, conversions are bit arithmetic of "
-            "the\nmodule (`bf16_to_f32`, `f32_to_bf16`): index math, masks and the place of every rounding are "
-            "shown there, the\nGPU's own conversions, rsqrt and division only on a GPU.\n"
+            "the\nmodule (`bf16_to_f32`, `f32_to_bf16`): index math, masks and the place of every "
+            "rounding are shown there, the\nGPU's own conversions, rsqrt and division only on a GPU.\n"
         )
 
     @property

@@ -379,8 +379,10 @@ class Scope:
             return self._apply(
                 "ne", [arg, Const(0, "int")], (call.args[0], call.args[0]), call.span
             )
-        if arg.dtype in LITERALS and (arg.dtype == "int" or dtype in FLOATS):
+        if isinstance(arg, Const) and (arg.dtype == "int" or dtype in FLOATS):
             return coerce(arg, dtype, call.span, self.report)
+        if arg.dtype == "int" and dtype not in FLOATS:  # written out, so it may lose bits
+            return _cast(_cast(arg, "i64"), dtype)
         if arg.dtype in FLOATS and dtype not in FLOATS:
             self.report.add(
                 "wrong-type",

@@ -283,7 +283,7 @@ def _check_names(group: GroupSpec, report: Report) -> None:
 _RESERVED = frozenset(
     "bool u8 i32 i64 bf16 f16 f32 min max abs clamp sum count any all first cumsum cumprod prefix "
     "sqrt rsqrt exp given static true false self cls v device programs program pid op ops args rt "
-    "tl triton torch kernels reference launch testing package grid warmup num_warps num_stages "
+    "tl triton torch kernels reference launch testing package warmup num_warps num_stages "
     "num_ctas maxnreg launch_pdl enable_fp_fusion debug floor_div floor_mod multiply smaller larger "
     "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError".split()
 )
