@@ -108,9 +108,6 @@ def test_no_file_names_its_machine(root: Path) -> None:
             assert text.endswith("\n"), name
 
 
-@pytest.mark.xfail(
-    reason="the namespace of the operators is a hash of the specs' text", strict=True
-)
 def test_a_comment_in_a_spec_changes_no_code(root: Path, tmp_path: Path) -> None:
     shutil.copytree(root / "specs", tmp_path / "specs")
     for path in (tmp_path / "specs").rglob("*.yaml"):
@@ -166,7 +163,7 @@ def test_a_build_writes_only_what_changed(root: Path, tmp_path: Path) -> None:
     assert written == set(second.written)
     assert f"{path.parent.name}/kernels.py" in written
     assert f"{path.parent.name}/_runtime.py" not in written
-    assert second.unchanged == len(first.written) - len(written)
+    assert second.unchanged + len(written) == len(first.written) - 1, "__init__.py aside"
 
 
 # Speed, and what is needed for it.
@@ -298,9 +295,15 @@ store: {{"x[n]": "x[n] + {" + ".join(f"scalar_{n}" for n in range(17))}"}}
 }
 
 
-@pytest.mark.parametrize("text", SHAPES.values(), ids=SHAPES)
-@pytest.mark.xfail(
-    reason="empty tables, short schemas and long lines are laid out otherwise", strict=True
+LONG_LINES = pytest.mark.xfail(reason="long lines are broken otherwise", strict=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(text, id=name, marks=[LONG_LINES] if name == "long names" else [])
+        for name, text in SHAPES.items()
+    ],
 )
 def test_what_is_generated_of_other_shapes_is_formatted(
     root: Path, tmp_path: Path, text: str

@@ -86,7 +86,6 @@ def test_phases_need_neither_torch_nor_triton(path: Path) -> None:
 
 
 TOO_LONG = {
-    "kgen.emit.triton": "to be split",
     "kgen.lang.check": "to be split",
     "kgen.lang.infer": "to be split",
     "kgen.runtime._testing": "to be split",

@@ -8,8 +8,6 @@ import pytest
 
 N = [3, 0, 7, 2, 5]
 X = [[row * 3 + k for k in range(2)] for row in range(5)]
-OWN_INDEX = pytest.mark.xfail(reason="an index bound inside is renamed with the rest", strict=True)
-OWN_NAME = pytest.mark.xfail(reason="the name of kgen's own index hides the spec's", strict=True)
 
 # The expression, and the same in Python.
 EXPRESSIONS: dict[str, Callable[[int], int]] = {
@@ -31,17 +29,9 @@ EXPRESSIONS: dict[str, Callable[[int], int]] = {
     "prefix[r](prefix[r](n[r]))": lambda r: sum(sum(N[:e]) for e in range(r)),
     "prefix[r](n[r]) + r_before": lambda r: sum(N[:r]) + 100,
 }
-WRONG = {
-    "prefix[r](sum[r](n[r]))": OWN_INDEX,
-    "prefix[r](count[r](n[r] > 2) + n[r])": OWN_INDEX,
-    "prefix[r](prefix[r](n[r]))": OWN_INDEX,
-    "prefix[r](n[r]) + r_before": OWN_NAME,
-}
 
 
-@pytest.mark.parametrize(
-    "expression", [pytest.param(each, marks=WRONG.get(each, [])) for each in EXPRESSIONS]
-)
+@pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_prefix(front, machine, expression: str) -> None:
     group = front.group(
         front.spec(

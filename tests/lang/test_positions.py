@@ -51,8 +51,6 @@ MARKED = {
     "plain over two lines": "store:\n  total[r]: «x»[r, 0]\n    + zz\n",
     "escapes": 'store:\n  total[r]: «"x[r, 0] + \\x7a\\x7a"»\n',
     "doubled quotes": "store:\n  total[r]: «'x[r, 0] + ''zz'''»\n",
-}
-WRONG = {
     "unary operator": "store:\n  total[r]: x[r, 0] + «~x[r, 0]»\n",
     "quotes, white space before": 'store:\n  total[r]: "  x[r, 0] + «zz»"\n',
 }
@@ -71,14 +69,6 @@ def check(front, text: str) -> None:
 
 @pytest.mark.parametrize("text", MARKED.values(), ids=MARKED)
 def test_mark(front, text: str) -> None:
-    check(front, text)
-
-
-@pytest.mark.parametrize("text", WRONG.values(), ids=WRONG)
-@pytest.mark.xfail(
-    reason="marked at the start of the expression, or refused for its indent", strict=True
-)
-def test_mark_that_is_wrong(front, text: str) -> None:
     check(front, text)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -277,6 +278,14 @@ def test_a_prefix_reads_back(front) -> None:
 # The specs themselves.
 
 
+def direct(value: Value) -> Value:
+    """A stored value; a static number that is cast goes by way of i64 where the cast is written out."""
+    match value:
+        case Cast(Cast(Param(), "i64") as inner, _) if inner.arg.dtype == "int":
+            return replace(value, arg=inner.arg)
+    return value
+
+
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_every_expression_of_the_specs_reads_back(front, path: Path) -> None:
     source = yaml.load(path.read_text(encoding="utf-8"), Loader=yaml.BaseLoader)
@@ -300,12 +309,8 @@ def test_every_expression_of_the_specs_reads_back(front, path: Path) -> None:
         name: let.value for name, let in group.lets.items()
     }
     for one, other in zip(group.stores, again.stores, strict=True):
-        assert (one.tensor, one.items, one.value, one.when) == (
-            other.tensor,
-            other.items,
-            other.value,
-            other.when,
-        )
+        assert (one.tensor, one.items, one.when) == (other.tensor, other.items, other.when)
+        assert direct(one.value) == direct(other.value)
         assert shape_of_python(ast.parse(spec_text(one.value).text, mode="eval").body) == shape(
             one.value
         )

@@ -213,18 +213,8 @@ STORED = [
     ("300", "u8", "wrong-type"),
     ("-1", "u8", "wrong-type"),
     ("2**31", "i32", "wrong-type"),
-    pytest.param(
-        "K",
-        "u8",
-        "narrowing",
-        marks=pytest.mark.xfail(reason="a static number is cast", strict=True),
-    ),
-    pytest.param(
-        "K * 2**30",
-        "i32",
-        "narrowing",
-        marks=pytest.mark.xfail(reason="a static number is cast", strict=True),
-    ),
+    ("K", "u8", "narrowing"),
+    ("K * 2**30", "i32", "narrowing"),
 ]
 
 
