@@ -86,9 +86,9 @@ def differences(case: Case, start: World, a: World, b: World, ulps: int = 0) -> 
 
 def _ordered(tensor: torch.Tensor) -> torch.Tensor:
     """Integers in the order of the floats, neighbours one apart, both zeros at 0."""
-    bits = bits(tensor).to(torch.int64)
+    words = bits(tensor).to(torch.int64)
     least = -(2 ** (8 * tensor.element_size() - 1))
-    return torch.where(bits < 0, least - bits, bits)
+    return torch.where(words < 0, least - words, words)
 
 
 def _pairs(a: World, b: World) -> Iterator[tuple[str, int, torch.Tensor, torch.Tensor]]:

@@ -114,9 +114,14 @@ class Drawn(Protocol):
         edges: sizes at which the schedule changes (tile ends), by run-time size.
     """
 
-    signature: Signature
-    programs: Callable[[dict[str, Any]], int]
-    edges: dict[str, tuple[int, ...]]
+    @property
+    def signature(self) -> Signature: ...
+
+    @property
+    def programs(self) -> Callable[[dict[str, Any]], int]: ...
+
+    @property
+    def edges(self) -> dict[str, tuple[int, ...]]: ...
 
 
 def draw(case: Drawn, seed: int) -> World:
@@ -247,7 +252,7 @@ def _floats(
     kind = torch.randint(3, shape, generator=seeded)
     # Through integers, since a copy of a NaN may lose its payload.
     bits = torch.where(kind == 0, bits(wild), torch.where(kind == 1, bits(picked), bits(ordinary)))
-    return bits.view(dtype)
+    return mixed.view(dtype)
 
 
 def _random_bits(count: int, dtype: torch.dtype, chance: random.Random) -> torch.Tensor:
