@@ -109,10 +109,9 @@ class Algebra:
 
     # One store.
 
-    def determined(
-        self, items: tuple[Value, ...], known: Axes = frozenset()
-    ) -> tuple[Axes, tuple[tuple[int, Value], ...]]:
+    def determined(self, items: tuple[Value, ...]) -> tuple[Axes, tuple[tuple[int, Value], ...]]:
         """The indices that a place gives away, and the item values that several points may share."""
+        known: Axes = frozenset()
         polys = [self.poly(item) for item in items]
         repeats: dict[int, Value] = {}
         grown = True
@@ -224,8 +223,8 @@ def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
     algebra = Algebra(group, Ranges(group))
     undefined: list[Undefined] = []
     for number, store in enumerate(group.stores):
-        known, repeats = algebra.determined(store.items, store.decided)
-        missing = sorted(store.axes - known)
+        known, repeats = algebra.determined(store.items)
+        missing = sorted(store.axes - known - store.decided)
         if missing and not store.trusted:
             report.add(
                 "collision",
@@ -250,7 +249,6 @@ def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
     for tensor in group.tensors.values():
         if tensor.mode == "out":
             _check_covered(algebra, tensor, report)
-    _check_races(algebra, report)
     return tuple(undefined)
 
 
@@ -279,30 +277,38 @@ def _check_covered(algebra: Algebra, tensor: Tensor, report: Report) -> None:
         )
 
 
-def _check_races(algebra: Algebra, report: Report) -> None:
-    """A place that is stored to may be read only by the point of the run-time indices that stores."""
-    group = algebra.group
-    roots = [v for s in group.stores for v in (*s.items, s.value, *((s.when,) if s.when else ()))]
+def check_races(
+    group: Group, store: Store, programs: Axes, stores: tuple[Store, ...], report: Report
+) -> None:
+    """Report a place that one program stores to and another may read: no order holds between them.
+
+    Args:
+        group: the group.
+        store: what is stored.
+        programs: the indices that the store's programs are laid over.
+        stores: all stores of the launch, whose values read.
+        report: takes the mistakes.
+    """
+    algebra = Algebra(group, Ranges(group))
+    roots = [v for s in stores for v in (*s.items, s.value, *((s.when,) if s.when else ()))]
     loads = {each for root in roots for each in walk(root, group.lets) if isinstance(each, Load)}
-    for store in group.stores:
-        running = {axis for axis in store.axes if not group.static_extent(axis)}
-        places = [algebra.poly(item) for item in store.items]
-        for load in sorted(loads, key=str):
-            if load.tensor != store.tensor:
-                continue
-            reads = [algebra.poly(item) for item in load.items]
-            same = tuple(
-                item for item, a, b in zip(store.items, places, reads, strict=True) if a == b
+    running = store.axes & programs
+    places = [algebra.poly(item) for item in store.items]
+    for load in sorted(loads, key=str):
+        if load.tensor != store.tensor:
+            continue
+        reads = [algebra.poly(item) for item in load.items]
+        both = zip(store.items, places, reads, strict=True)
+        same = tuple(item for item, a, b in both if a == b)
+        if not running <= algebra.determined(same)[0]:
+            report.add(
+                "race",
+                store.span,
+                f"`{store.tensor}` is read at another place than `{store.target_text}`: another "
+                "program may store there first",
+                "read it at the index that it is stored at, or store to another tensor",
             )
-            if not running <= algebra.determined(same)[0]:
-                report.add(
-                    "race",
-                    store.span,
-                    f"`{store.tensor}` is read at another place than `{store.target_text}`: another "
-                    "program may store there first",
-                    "read it at the index that it is stored at, or store to another tensor",
-                )
-                break
+            return
 
 
 def loads_of(group: Group, value: Value) -> set[str]:

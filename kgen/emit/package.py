@@ -26,7 +26,7 @@ _TEMPLATES = next(
     _HERE / "templates",
 )
 _RUNTIME = _HERE / "runtime"
-_VENDORED = ("_runtime.py", "_reference.py", "_launch.py", "_testing.py")
+_VENDORED = ("_runtime.py", "_reference.py", "_launch.py", "_draw.py", "_testing.py")
 
 
 def render(package: Package, plans: tuple[Plan, ...]) -> dict[str, str]:

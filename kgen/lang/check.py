@@ -6,26 +6,27 @@ what would follow from it. Bounds, collisions and races are not checked here.
 
 from __future__ import annotations
 
-import ast
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, cast
 
 from kgen.diagnostics import Report, nearest
 from kgen.lang import syntax
-from kgen.lang.infer import Scope, coerce
+from kgen.lang.eager import check_eager
+from kgen.lang.infer import Scope
+from kgen.lang.stores import check_store
 from kgen.lang.syntax import Call, Expr, Item, Name
-from kgen.lang.typed import Const, Group, Index, Let, Scalar, Size, Store, Tensor, Value, is_host
-from kgen.lang.types import ELEMENT_TYPES, DType, widens
+from kgen.lang.typed import Group, Let, Scalar, Size, Tensor, Value, is_host
+from kgen.lang.types import ELEMENT_TYPES, DType
 from kgen.spec.located import Text
-from kgen.spec.model import GroupSpec, Package, ScalarSpec, StoreSpec, TensorSpec
+from kgen.spec.model import GroupSpec, Package, ScalarSpec, TensorSpec
 
 
 def check(spec: GroupSpec, package: Package, report: Report) -> Group | None:
     """The typed group of a spec; None after reporting every mistake found."""
     before = len(report.diagnostics)
     group = _Checker(spec, Scope(report)).group()
-    _check_eager(spec, package, report)
+    check_eager(spec, package, report)
     return group if len(report.diagnostics) == before else None
 
 
@@ -33,7 +34,6 @@ def check(spec: GroupSpec, package: Package, report: Report) -> Group | None:
 class _Checker:
     spec: GroupSpec
     scope: Scope
-    used: set[str] = field(default_factory=set)
 
     @property
     def report(self) -> Report:
@@ -62,7 +62,7 @@ class _Checker:
                     f"the mask `{name.value}` has type {mask.value.dtype}, not bool",
                     "compare it: a mask is a condition",
                 )
-        stores = [self._store(each) for each in spec.stores]
+        stores = [check_store(each, spec.tensors, scope) for each in spec.stores]
         self._check_use(tensors)
         tile, warps = self._schedule()
         good = all(
@@ -139,6 +139,7 @@ class _Checker:
             scope.params[each.name.value] = cast("DType", kind)
         scope.extents = {name.value: None for name, _ in spec.indices}
         scope.texts = {name.value: text for name, text in (*spec.lets, *spec.masks)}
+        scope.lists = {each.name.value for each in spec.tensors if each.list is not None}
         scope.optional = {each.name.value for each in spec.tensors if each.optional}
         scope.readable = {each.name.value for each in spec.tensors if each.mode != "out"}
         for tensor in spec.tensors:
@@ -291,132 +292,10 @@ class _Checker:
         value = self.scope.let(name.value, text.span)
         return self.scope.lets[name.value] if value is not None else None
 
-    # Stores.
-
-    def _store(self, spec: StoreSpec) -> Store | None:
-        scope, report = self.scope, self.report
-        target = syntax.parse(spec.target, report)
-        condition = syntax.parse(spec.when, report) if spec.when else None
-        when = scope.infer(condition) if condition is not None else None
-        with scope.granting(condition):
-            value = scope.value(spec.value)
-        if target is None:
-            return None
-        if not isinstance(target, Item):
-            report.add(
-                "bad-syntax",
-                spec.target.span,
-                f"`{spec.target.value}` is not a place to store to",
-                "name a tensor and its indices: out[r, k]",
-            )
-            return None
-        tensor = next((t for t in self.spec.tensors if t.name.value == target.base.id), None)
-        if tensor is None:
-            names = [t.name.value for t in self.spec.tensors]
-            report.add(
-                "unknown-name",
-                target.base.span,
-                f"there is no tensor `{target.base.id}`",
-                nearest(target.base.id, names),
-            )
-            return None
-        if tensor.mode == "in":
-            report.add(
-                "store-to-input",
-                target.base.span,
-                f"`{target.base.id}` is an `in` tensor",
-                "declare it with mode: out, or inout if what it held before is read or survives",
-            )
-        self.used.add(target.base.id)
-        with scope.granting(condition):
-            items = scope.items(target, tensor.name.value)
-        known = scope.tensors[tensor.name.value]
-        if when is not None and when.dtype != "bool" and spec.when is not None:
-            report.add("wrong-type", spec.when.span, "`when` must be a condition")
-            return None
-        if items is None or value is None or known is None or (spec.when and when is None):
-            return None
-        axes = frozenset().union(*(item.axes for item in items))
-        if tensor.list is not None and not isinstance(items[0], Index | Const):
-            report.add(
-                "wrong-type",
-                target.items[0].span,
-                f"the list `{tensor.name.value}` is indexed by an index of the group",
-            )
-            return None
-        decided: frozenset[str] = frozenset()
-        if spec.collide is not None:
-            found = self._collide(spec, spec.collide, target, axes, condition)
-            if found is None:
-                return None
-            when, decided = found
-        parts = [(spec.value, value)]
-        if spec.when is not None and when is not None:
-            parts.append((spec.when, when))
-        for text, part in parts:
-            extra = sorted(part.axes - axes)
-            if extra:
-                report.add(
-                    "free-index",
-                    text.span,
-                    f"`{text.value}` varies with {_listed(extra)}, the place "
-                    f"`{spec.target.value}` does not",
-                    f"reduce over `{extra[0]}`, or store to a place that varies with it",
-                )
-                return None
-        stored = _stored(value, known[0], spec.value, report)
-        if stored is None:
-            return None
-        return Store(
-            tensor=tensor.name.value,
-            items=items,
-            value=stored,
-            when=when,
-            axes=axes,
-            decided=decided,
-            trusted=spec.trusted,
-            target_text=spec.target.value,
-            value_text=_store_text(spec),
-            span=spec.target.span,
-            value_span=spec.value.span,
-        )
-
-    def _collide(
-        self,
-        spec: StoreSpec,
-        text: Text,
-        target: Item,
-        axes: frozenset[str],
-        condition: Expr | None,
-    ) -> tuple[Value, frozenset[str]] | None:
-        """The store's condition with `collide` in it, and the index along which it decides."""
-        words = text.value.split()
-        if len(words) != 2 or words[0] not in ("first", "last"):
-            self.report.add(
-                "bad-choice",
-                text.span,
-                f"`{text.value}` is not a `collide`",
-                "write `first k` or `last k`: the point with the lowest or the highest k wins",
-            )
-            return None
-        start = text.value.index(words[1], len(words[0]))
-        index = Name(words[1], text.part(start, start + len(words[1])))
-        if index.id not in axes:
-            self.report.add(
-                "not-an-index",
-                index.span,
-                f"`{spec.target.value}` does not vary with an index `{index.id}`",
-                nearest(index.id, axes),
-            )
-            return None
-        won = self.scope.winner(words[0], index, target, condition)
-        value = self.scope.infer(won) if won is not None else None
-        return (value, frozenset((index.id,))) if value is not None else None
-
     # What is used, bound and scheduled.
 
     def _check_use(self, tensors: dict[str, Tensor | None]) -> None:
-        used = self.used | self.scope.used
+        used = self.scope.used
         if any(each.code in _UNREAD for each in self.report.diagnostics):
             return  # what could not be read may use anything
         bound = {
@@ -499,72 +378,6 @@ class _Checker:
         if warps is None or warps > 16:
             self.report.add("bad-schedule", self.spec.warps.span, "warps are 1, 2, 4, 8 or 16")
         return tile, warps
-
-
-def _stored(value: Value, dtype: DType, text: Text, report: Report) -> Value | None:
-    """The value as the tensor's type, if no value changes by that."""
-    if value.dtype == "int" and dtype != "bool":
-        return coerce(value, dtype, text.span, report)
-    if value.dtype == dtype or (widens(value.dtype, dtype) and value.dtype != "bool"):
-        return coerce(value, dtype, text.span, report)
-    if widens(value.dtype, dtype) or dtype == "bool":
-        help = f"write {dtype}({text.value})" if dtype != "bool" else "compare it: x != 0"
-        report.add("wrong-type", text.span, f"{value.dtype} is stored to a {dtype} tensor", help)
-    else:
-        report.add(
-            "narrowing",
-            text.span,
-            f"this has type {value.dtype}, the tensor {dtype}",
-            f"write {dtype}({text.value}) if its high bits may be dropped",
-        )
-    return None
-
-
-def _check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
-    if spec.eager is None:
-        return
-    name = spec.eager.value
-    if package.eager is None:
-        report.add(
-            "bad-eager", spec.eager.span, f"there is no eager.py beside the spec to hold `{name}`"
-        )
-        return
-    try:
-        tree = ast.parse(package.eager)
-    except SyntaxError as error:
-        report.add(
-            "bad-eager", spec.eager.span, f"eager.py has a syntax error in line {error.lineno}"
-        )
-        return
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
-    if name not in functions:
-        report.add(
-            "bad-eager",
-            spec.eager.span,
-            f"eager.py has no function `{name}`",
-            nearest(name, functions),
-        )
-        return
-    given = {arg.arg for arg in functions[name].args.kwonlyargs}
-    wanted = {each.name.value for each in spec.tensors}
-    wanted |= {each.name.value for each in spec.scalars}
-    spare = {each.name.value for each in spec.tensors if each.optional}
-    spare |= {each.name.value for each in spec.scalars if each.default is not None}
-    if (given ^ wanted) - spare:
-        report.add(
-            "bad-eager",
-            spec.eager.span,
-            f"`{name}` in eager.py takes other arguments than the group: "
-            + _listed(sorted((given ^ wanted) - spare)),
-            "it takes the group's tensors and scalars, keyword-only and by the same names",
-        )
-
-
-def _store_text(spec: StoreSpec) -> str:
-    parts = [spec.value.value]
-    parts += [f"when {spec.when.value}"] if spec.when else []
-    parts += [f"collide {spec.collide.value}"] if spec.collide else []
-    return ", ".join(parts) if len(parts) > 1 else parts[0]
 
 
 _WORD = re.compile(r"[A-Za-z_]\w*")

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 
 from kgen.diagnostics import Report, Span, nearest
 from kgen.lang import syntax
+from kgen.lang.convert import cast, coerce, fold, misfit, own_type
+from kgen.lang.rewrite import prefix
 from kgen.lang.syntax import Apply, Call, Expr, Item, Name, Number
 from kgen.lang.typed import (
     NO_AXES,
     Axes,
-    Cast,
     Const,
     Given,
     Index,
@@ -33,11 +34,9 @@ from kgen.lang.typed import (
 from kgen.lang.types import (
     CASTS,
     FLOATS,
-    LIMITS,
     LITERALS,
     NARROW_FLOATS,
     DType,
-    exact,
     promote,
 )
 from kgen.spec.located import Text
@@ -75,6 +74,7 @@ class Scope:
     lets: dict[str, Let | None] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
     optional: set[str] = field(default_factory=set)
+    lists: set[str] = field(default_factory=set)
     given: list[str] = field(default_factory=list)
     open: list[str] = field(default_factory=list)
     twins: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Scope:
             text = self.texts[name]
             value = self.value(text)
             if value is not None and value.dtype in LITERALS:  # a let is a run-time value
-                value = coerce(value, _own_type(value), text.span, self.report)
+                value = coerce(value, own_type(value), text.span, self.report)
             self.open.pop()
             self.lets[name] = Let(name, value, text.value, text.span) if value is not None else None
         let = self.lets[name]
@@ -191,6 +191,14 @@ class Scope:
         """The indices of a load or of a store's place."""
         values = [self.infer(item) for item in expr.items]
         known = self.tensors.get(tensor)
+        if known is not None and expr.listed and tensor not in self.lists:
+            self.report.add(
+                "wrong-rank",
+                expr.span,
+                f"`{tensor}` is no list of tensors",
+                f"write {tensor}[a, b]",
+            )
+            return None
         if known is not None and len(expr.items) != len(known[1]):
             self.report.add(
                 "wrong-rank",
@@ -224,7 +232,7 @@ class Scope:
                     return None
             return Op(op, tuple(values), "bool", axes)
         if all(isinstance(value, Const) and value.dtype == "int" for value in values):
-            folded = _fold(op, [int(value.value) for value in values if isinstance(value, Const)])
+            folded = fold(op, [int(value.value) for value in values if isinstance(value, Const)])
             if folded is not None:
                 return self._fits(Const(folded, "int"), "int", span)
         if op == "pow":
@@ -259,9 +267,9 @@ class Scope:
                 )
                 return None
             if dtype not in FLOATS:  # torch divides integers as f32
-                same = tuple(each if each.dtype == "int" else _cast(each, "f32") for each in same)
+                same = tuple(each if each.dtype == "int" else cast(each, "f32") for each in same)
                 if all(each.dtype == "int" for each in same):
-                    same = tuple(_cast(each, "f32") for each in same)
+                    same = tuple(cast(each, "f32") for each in same)
                 dtype = "f32"
         if op in ("floordiv", "mod") and isinstance(same[1], Const) and same[1].value == 0:
             self.report.add("division-by-zero", args[1].span, "the divisor is 0")
@@ -311,17 +319,17 @@ class Scope:
                     return None
                 same.append(fitted)
             else:
-                same.append(_cast(value, dtype))
+                same.append(cast(value, dtype))
         return tuple(same), dtype
 
     def _call(self, call: Call) -> Value | None:
         name, span = call.name, call.span
         if name == "prefix" and call.over:
-            return self._prefix(call)
+            return prefix(self, call)
         if name == "given" and not call.over:
             return self._given(call)
         values = [self.infer(arg) for arg in call.args]
-        known_over = self._over(call)
+        known_over = self.over(call)
         args = [value for value in values if value is not None]
         if len(args) != len(values) or not known_over:
             return None
@@ -359,7 +367,8 @@ class Scope:
             result = result and self._apply(name, [result, arg], (call.args[0], expr), span)
         return result
 
-    def _over(self, call: Call) -> bool:
+    def over(self, call: Call) -> bool:
+        """Whether what a reduction or scan runs over are indices."""
         known = True
         for index in call.over:
             self.used.add(index.id)
@@ -382,7 +391,7 @@ class Scope:
         if isinstance(arg, Const) and (arg.dtype == "int" or dtype in FLOATS):
             return coerce(arg, dtype, call.span, self.report)
         if arg.dtype == "int" and dtype not in FLOATS:  # written out, so it may lose bits
-            return _cast(_cast(arg, "i64"), dtype)
+            return cast(cast(arg, "i64"), dtype)
         if arg.dtype in FLOATS and dtype not in FLOATS:
             self.report.add(
                 "wrong-type",
@@ -391,7 +400,7 @@ class Scope:
                 "compare it, or keep it a float",
             )
             return None
-        return _cast(arg, dtype)
+        return cast(arg, dtype)
 
     def _reduce(self, call: Call, args: list[Value]) -> Value | None:
         name, arg = call.name, args[0]
@@ -409,7 +418,7 @@ class Scope:
             self.report.add("wrong-type", arg_span, f"`{name}` takes numbers", help)
             return None
         if arg.dtype in LITERALS:
-            coerced = coerce(arg, _own_type(arg), arg_span, self.report)
+            coerced = coerce(arg, own_type(arg), arg_span, self.report)
             if coerced is None:
                 return None
             arg = coerced
@@ -433,7 +442,7 @@ class Scope:
             return None
         if name in _SCANS:
             index = call.over[0].id
-            return Scan(name, index, _cast(arg, "i64"), "i64", arg.axes | {index})
+            return Scan(name, index, cast(arg, "i64"), "i64", arg.axes | {index})
         if name == "first":
             none = coerce(args[1], "i64", call.args[1].span, self.report)
             if none is None:
@@ -441,7 +450,7 @@ class Scope:
             index = call.over[0].id
             return Reduce(name, index, arg, none, "i64", (arg.axes - {index}) | none.axes)
         if name in ("sum", "count"):
-            arg, name = arg if arg.dtype == "f32" else _cast(arg, "i64"), "sum"
+            arg, name = arg if arg.dtype == "f32" else cast(arg, "i64"), "sum"
         for over in reversed(call.over):
             arg = Reduce(name, over.id, arg, None, arg.dtype, arg.axes - {over.id})
         return arg
@@ -463,80 +472,9 @@ class Scope:
         self.used.add(arg.id)
         return Given(arg.id)
 
-    def winner(self, keep: str, index: Name, target: Item, when: Expr | None) -> Expr | None:
-        """The condition that a point is the first (or last) along `index` to store to its place."""
-        other = self._twin(index, "other")
-        clash: Expr = Apply("lt" if keep == "first" else "gt", (other, index), index.span)
-        for item in target.items:
-            value = self.infer(item)
-            if value is None:
-                return None
-            if index.id in value.axes:
-                same = Apply("eq", (self._rename(item, index.id, other), item), item.span)
-                clash = Apply("and", (clash, same), index.span)
-        if when is not None:
-            stored = self._rename(when, index.id, other)
-            clash = Apply("and", (clash, stored), index.span)
-        anyone = Call("any", (other,), (clash,), index.span, index.span)
-        alone = Apply("not", (anyone,), index.span)
-        return alone if when is None else Apply("and", (when, alone), index.span)
-
-    def _prefix(self, call: Call) -> Value | None:
-        """`prefix[r](e)`: the sum of e over the rows before r, an index of its own."""
-        if not self._over(call):
-            return None
-        if len(call.over) != 1 or len(call.args) != 1:
-            self.report.add("wrong-arguments", call.span, "`prefix` takes one index and one value")
-            return None
-        row = call.over[0]
-        before = self._twin(row, "before")
-        summed = self._rename(call.args[0], row.id, before)
-        earlier = Apply("lt", (before, row), call.span)
-        guarded = Apply("if", (earlier, summed, Number(0, call.span)), call.span)
-        return self.infer(Call("sum", (before,), (guarded,), call.span, call.name_span))
-
-    def _twin(self, index: Name, suffix: str) -> Name:
-        """An index of the same extent under a name that the spec does not have."""
-        key = (index.id, suffix)
-        if key not in self.twins:
-            taken = {*self.params, *self.extents, *self.texts, *self.tensors}
-            name = f"{index.id}_{suffix}"
-            while name in taken:
-                name += "_"
-            self.twins[key] = name
-            self.extents[name] = self.extents[index.id]
-        return Name(self.twins[key], index.span)
-
-    def _rename(self, expr: Expr, index: str, to: Name) -> Expr:
-        """`expr` with another index in place of `index`, lets that vary with it written out."""
-        match expr:
-            case Number():
-                return expr
-            case Name(id, span):
-                if id == index:
-                    return Name(to.id, span)
-                if id in self.texts and id not in self.open:
-                    value = self.let(id, span)
-                    inner = syntax.parse(self.texts[id], self.report)
-                    if value is not None and inner is not None and index in value.axes:
-                        self.used.add(id)
-                        return self._rename(inner, index, to)
-                return expr
-            case Apply(op, args, span):
-                return Apply(op, tuple(self._rename(arg, index, to) for arg in args), span)
-            case Call(name, over, args, span, name_span):
-                bound = index in {each.id for each in over} and name not in (*_SCANS, "prefix")
-                # A reduction over the same index means its own; only `first`'s fallback is outside.
-                kept = args[:1] if bound else ()
-                renamed = tuple(self._rename(arg, index, to) for arg in args[len(kept) :])
-                moved = tuple(Name(to.id, o.span) if o.id == index else o for o in over)
-                return Call(name, over if bound else moved, (*kept, *renamed), span, name_span)
-            case Item(base, items, span):
-                return Item(base, tuple(self._rename(item, index, to) for item in items), span)
-
     def _fits(self, value: Value, dtype: DType, span: Span) -> Value | None:
         """A compile-time number that has a value of its own in `dtype`."""
-        problem = _misfit(value, dtype)
+        problem = misfit(value, dtype)
         if not problem:
             return value
         help = ""
@@ -546,41 +484,6 @@ class Scope:
             help = "cast the other operand to i64"
         self.report.add("wrong-type", span, problem, help)
         return None
-
-
-def coerce(value: Value, dtype: DType, span: Span, report: Report) -> Value | None:
-    """`value` as `dtype`: a compile-time number takes the type, another value is cast to it."""
-    if not isinstance(value, Const):
-        return _cast(value, dtype)
-    if dtype not in FLOATS and (problem := _misfit(value, dtype)):
-        report.add("wrong-type", span, problem)
-        return None
-    return Const(value.value, dtype)
-
-
-def _misfit(value: Value, dtype: DType) -> str:
-    """Why a compile-time number has no value of its own in `dtype`; empty if it has."""
-    if not isinstance(value, Const):
-        narrow = f"a static number beside {dtype} may have to be rounded"
-        return narrow if dtype in NARROW_FLOATS else ""
-    if dtype in FLOATS:
-        return "" if exact(value.value, dtype) else f"{value.value} is not a number of {dtype}"
-    low, high = LIMITS[dtype]
-    if isinstance(value.value, float) or low <= value.value <= high:
-        return ""
-    shown = value.value if abs(value.value) < 2**70 else "this number"
-    return f"{shown} does not fit {'i64' if dtype == 'int' else dtype}"
-
-
-def _cast(value: Value, dtype: DType) -> Value:
-    if value.dtype == dtype:
-        return value
-    return Const(value.value, dtype) if isinstance(value, Const) else Cast(value, dtype, value.axes)
-
-
-def _own_type(value: Value) -> DType:
-    """The type that a compile-time number has by itself, as in torch.tensor."""
-    return "i64" if value.dtype == "int" else "f32"
 
 
 def _axes(values: list[Value]) -> Axes:
@@ -595,26 +498,3 @@ def _asked(cond: Expr) -> list[str]:
         case Apply("and", args):
             return [name for arg in args for name in _asked(arg)]
     return []
-
-
-def _fold(op: str, args: list[int]) -> int | None:
-    match op, args:
-        case "add", [a, b]:
-            return a + b
-        case "sub", [a, b]:
-            return a - b
-        case "mul", [a, b]:
-            return a * b
-        case "pow", [a, b] if 0 <= b <= 64 and abs(a) <= 2**16:
-            return int(a**b)
-        case "floordiv", [a, b] if b != 0:
-            return a // b
-        case "mod", [a, b] if b != 0:
-            return a % b
-        case "min", [a, b]:
-            return min(a, b)
-        case "max", [a, b]:
-            return max(a, b)
-        case "abs" | "neg", [a]:
-            return abs(a) if op == "abs" else -a
-    return None

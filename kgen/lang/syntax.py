@@ -53,11 +53,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`tensor[a, b]`, or `list[l][a, b]`; `items` are all the indices."""
+    """`tensor[a, b]`, or `list[l][a, b]`; `items` are all the indices, `listed` in the second form."""
 
     base: Name
     items: tuple[Expr, ...]
     span: Span
+    listed: bool = False
 
 
 Expr: TypeAlias = Number | Name | Apply | Call | Item
@@ -194,7 +195,7 @@ class _Reader:
                 return Item(Name(base.id, self.span(base)), self.items(index), span)
             case ast.Subscript(ast.Subscript(ast.Name() as base, chosen), index):  # of a list
                 items = (*self.items(chosen), *self.items(index))
-                return Item(Name(base.id, self.span(base)), items, span)
+                return Item(Name(base.id, self.span(base)), items, span, listed=True)
             case ast.Call(function, args, keywords):
                 return self.call(node, function, args, bool(keywords))
             case _:

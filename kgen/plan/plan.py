@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kgen.analysis.bounds import Bounds
-from kgen.analysis.places import Algebra, Undefined, bound_indices, check_places, loads_of
+from kgen.analysis.places import (
+    Algebra,
+    Undefined,
+    bound_indices,
+    check_places,
+    check_races,
+    loads_of,
+)
 from kgen.analysis.ranges import Ranges, check_ranges
 from kgen.diagnostics import Report
 from kgen.lang.typed import Given, Group, Let, Load, Param, Store, Value, walk
@@ -115,6 +122,11 @@ def make_plan(group: Group, report: Report) -> Plan | None:
         for store in group.stores
     ]
     roles = _roles(replace(group, lets=lets), stores, report)
+    every = tuple(store for role in roles for store in (*role.stores, *role.once))
+    for role in roles:
+        programs = frozenset(axis.index for axis in role.program)
+        for store in (*role.stores, *role.once):
+            check_races(group, store, programs, every, report)
     if len(report.diagnostics) > before:
         return None
     values = [

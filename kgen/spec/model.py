@@ -312,7 +312,7 @@ def read_packages(root: Path, report: Report) -> tuple[Package, ...]:
             "no-specs",
             Span(str(root), 1, 1, 2),
             f"no spec files (*.yaml) in {root} or in the folders under it",
-            "a package is a folder of spec files: specs/dspark/block_fixup.yaml",
+            "a package is a folder of spec files: specs/PACKAGE/GROUP.yaml",
         )
     return packages
 

@@ -1,0 +1,307 @@
+"""Draws small worlds from a signature: one value for each argument of a group.
+
+Needs torch alone. Sizes are not powers of two and sometimes 0, values stand at and near the ends of their
+declared ranges, tensors are strided with unaligned starts, each inside a larger buffer of random bits.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import torch
+
+from ._runtime import Signature, SizeArg, TensorArg
+
+WORLDS = 48
+_PROGRAMS = 48  # of one launch at most: the interpreter takes milliseconds for each
+_STATIC_CHOICES = (1, 2, 3, 4, 5, 7, 8)
+LIMITS = {
+    torch.bool: (0, 1),
+    torch.uint8: (0, 255),
+    torch.int32: (-(2**31), 2**31 - 1),
+    torch.int64: (-(2**63), 2**63 - 1),
+}
+_BITS = {
+    torch.bool: torch.uint8,
+    torch.float16: torch.int16,
+    torch.bfloat16: torch.int16,
+    torch.float32: torch.int32,
+}
+_SPECIAL = (
+    0.0,
+    -0.0,
+    1.0,
+    -1.5,
+    math.inf,
+    -math.inf,
+    math.nan,
+    1e-40,
+    -1e-40,
+    3.3895e38,
+    65504.0,
+    6e-8,
+)
+
+
+class UnsatisfiableError(Exception):
+    """The drawn sizes leave no legal value for something; draw again."""
+
+
+@dataclass
+class Buffer:
+    """A tensor inside a larger flat buffer."""
+
+    base: torch.Tensor
+    view: torch.Tensor
+
+
+@dataclass
+class World:
+    """One value for each argument of a group; a list has a buffer for each tensor.
+
+    `usual`: no optional tensor is given and every default is taken, as in the eager chain.
+    """
+
+    values: dict[str, Any]
+    scalars: dict[str, Any]
+    buffers: dict[str, list[Buffer]]
+    lists: frozenset[str]
+    absent: frozenset[str]
+    usual: bool
+
+    def clone(self, device: torch.device | None = None) -> World:
+        """The same world in memory of its own; buffers that share memory still do."""
+        bases: dict[int, torch.Tensor] = {}
+        for buffer in self.every():
+            key = buffer.base.data_ptr() if buffer.base.numel() else id(buffer.base)
+            if key not in bases:
+                bases[key] = buffer.base.to(device or buffer.base.device, copy=True)
+        buffers = {
+            name: [
+                Buffer(
+                    base := bases[b.base.data_ptr() if b.base.numel() else id(b.base)],
+                    base.as_strided(b.view.size(), b.view.stride(), b.view.storage_offset()),
+                )
+                for b in each
+            ]
+            for name, each in self.buffers.items()
+        }
+        return replace(self, buffers=buffers)
+
+    def every(self) -> list[Buffer]:
+        """All buffers."""
+        return [buffer for each in self.buffers.values() for buffer in each]
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of a call, those left out missing."""
+        tensors: dict[str, Any] = {}
+        for name, each in self.buffers.items():
+            if name not in self.absent:
+                tensors[name] = [b.view for b in each] if name in self.lists else each[0].view
+        return tensors | self.scalars
+
+
+class Drawn(Protocol):
+    """What a world is drawn from.
+
+    Attributes:
+        signature: the group's parameters.
+        programs: how many programs a launch has, given the sizes.
+        edges: sizes at which the schedule changes (tile ends), by run-time size.
+    """
+
+    @property
+    def signature(self) -> Signature: ...
+
+    @property
+    def programs(self) -> Callable[[dict[str, Any]], int]: ...
+
+    @property
+    def edges(self) -> dict[str, tuple[int, ...]]: ...
+
+
+def draw(case: Drawn, seed: int) -> World:
+    """The world of a seed: the same on every machine."""
+    for attempt in range(200):
+        chance = random.Random(f"{case.signature.group} {seed} {attempt}")
+        try:
+            return _draw(case, seed if attempt == 0 else seed + WORLDS, chance)
+        except UnsatisfiableError:
+            continue
+    raise AssertionError(f"{case.signature.group}: no world satisfies the declared ranges")
+
+
+def _draw(case: Drawn, seed: int, chance: random.Random) -> World:
+    signature = case.signature
+    values: dict[str, Any] = {}
+    large = chance.choice(list(case.edges)) if case.edges and chance.random() < 0.25 else ""
+    for name in signature.order:
+        values[name] = _number(case, name, seed, chance, values, large=name == large)
+    if case.programs(values) > _PROGRAMS:
+        raise UnsatisfiableError
+    usual = chance.random() < 0.5
+    left_out = {name for name in signature.defaults if usual or chance.random() < 0.3}
+    for name in left_out:
+        values[name] = signature.defaults[name](values)
+    tame = chance.random() < 0.6
+    buffers: dict[str, list[Buffer]] = {}
+    for name, tensor in signature.tensors.items():
+        count = tensor.length(values) if tensor.length is not None else 1
+        buffers[name] = _buffers(tensor, count, values, chance, tame=tame)
+    optional = [name for name, tensor in signature.tensors.items() if tensor.optional]
+    return World(
+        values,
+        {name: values[name] for name in signature.scalars if name not in left_out},
+        buffers,
+        frozenset(n for n, t in signature.tensors.items() if t.length is not None),
+        frozenset(name for name in optional if usual or chance.random() < 0.5),
+        usual,
+    )
+
+
+def _number(
+    case: Drawn, name: str, seed: int, chance: random.Random, values: dict[str, int], *, large: bool
+) -> float:
+    declared = case.signature.declared(name)
+    size = isinstance(declared, SizeArg)
+    if isinstance(declared, SizeArg) and declared.derived is not None:
+        return declared.derived(values)
+    low, high = declared.ends(values)
+    if low > high:
+        raise UnsatisfiableError
+    if declared.static:
+        fitting = [v for v in _STATIC_CHOICES if low <= v <= high] or [low, min(high, low + 3)]
+        # Few combinations, since each one is a kernel to compile on a GPU.
+        return random.Random(f"{case.signature.group} {name} {seed % 6}").choice([*fitting, low])
+    if size:
+        edges = [edge for edge in case.edges.get(name, ()) if low <= edge <= high]
+        if large and edges:
+            return chance.choice(edges)
+        if seed % 8 == 1 or chance.random() < 0.04:
+            return low
+        least = max(low, min(high, 1))
+        return chance.randint(least, min(high, least + chance.choice((1, 3, 6, 11))))
+    if low == -math.inf:
+        return chance.choice((1e-6, 1e-5, 0.5, 1.0, -2.0, 0.0))
+    return _near_ends(low, high, chance)
+
+
+def _near_ends(low: int, high: int, chance: random.Random) -> int:
+    kind = chance.randrange(4)
+    if kind == 0:
+        return min(high, low + chance.randrange(3))
+    if kind == 1:
+        return max(low, high - chance.randrange(3))
+    return chance.randint(low, min(high, low + 40)) if kind == 2 else chance.randint(low, high)
+
+
+def _buffers(
+    declared: TensorArg, count: int, values: dict[str, Any], chance: random.Random, *, tame: bool
+) -> list[Buffer]:
+    """`count` tensors of one shape: each in memory of its own, or interleaved in one buffer."""
+    shape = [dim(values) for dim in declared.dims]
+    order = list(range(len(shape)))
+    steps = [1] * len(shape)
+    pads = [0] * len(shape)
+    if declared.layout == "any":
+        chance.shuffle(order)
+        steps = [chance.choice((1, 2)) for _ in shape]
+    if declared.layout != "contiguous" and len(shape) > 1:
+        pads = [chance.choice((0, 0, 1, 3)) for _ in shape]
+    shared = count if chance.random() < 0.5 and declared.layout != "contiguous" else 1
+    strides = [0] * len(shape)
+    stride = pitch = 1
+    for dim in reversed(order):
+        if dim == order[0]:  # the outermost dimension steps over all the tensors that interleave
+            pitch = stride
+            stride *= shared if len(shape) > 1 else 1
+        strides[dim] = stride * steps[dim]
+        stride *= max(shape[dim] * steps[dim] + pads[dim], 1)
+    shared = shared if len(shape) > 1 else 1
+    offset = chance.choice((0, 1, 3, 8))
+    found: list[Buffer] = []
+    for at in range(count):
+        if at % shared == 0:
+            base = _random_bits(stride + offset + 5, declared.dtype, chance)
+        view = base.as_strided(shape, strides, offset + at % shared * pitch)
+        found.append(Buffer(base, view))
+        if declared.mode != "out" and view.numel():
+            if declared.dtype in LIMITS:
+                view.copy_(_elements(declared, shape, values, chance))
+            else:
+                view.copy_(_floats(declared.dtype, shape, chance, tame=tame))
+    return found
+
+
+def _floats(
+    dtype: torch.dtype, shape: list[int], chance: random.Random, *, tame: bool
+) -> torch.Tensor:
+    """Ordinary numbers; or, if not `tame`, random bits and special values among them."""
+    seeded = torch.Generator().manual_seed(chance.randrange(2**31))
+    ordinary = torch.randn(shape, generator=seeded).to(dtype)
+    if tame:
+        return ordinary
+    count = ordinary.numel()
+    wild = _random_bits(count, dtype, chance).view(shape)
+    special = torch.tensor(_SPECIAL).to(dtype)
+    picked = special[torch.randint(len(_SPECIAL), (count,), generator=seeded)].view(shape)
+    kind = torch.randint(3, shape, generator=seeded)
+    # Through integers, since a copy of a NaN may lose its payload.
+    bits = torch.where(kind == 0, bits(wild), torch.where(kind == 1, bits(picked), bits(ordinary)))
+    return mixed.view(dtype)
+
+
+def _random_bits(count: int, dtype: torch.dtype, chance: random.Random) -> torch.Tensor:
+    if dtype not in LIMITS:
+        words = torch.int16 if dtype.itemsize == 2 else torch.int32
+        return _random_bits(count, torch.int32, chance).to(words).view(dtype)
+    low, high = LIMITS[dtype]
+    seeded = torch.Generator().manual_seed(chance.randrange(2**31))
+    if dtype == torch.int64:
+        words = torch.randint(-(2**31), 2**31, (count, 2), generator=seeded, dtype=torch.int64)
+        return (words[:, 0] << 32) ^ words[:, 1]
+    return torch.randint(low, high + 1, (count,), generator=seeded, dtype=torch.int64).to(dtype)
+
+
+def _elements(
+    declared: TensorArg, shape: list[int], values: dict[str, int], chance: random.Random
+) -> torch.Tensor:
+    low, high = declared.values.ends(values, *LIMITS[declared.dtype])
+    if low > high:
+        raise UnsatisfiableError
+    count = 1
+    for size in shape:
+        count *= size
+    if declared.distinct:
+        repeats = declared.repeats(values) if declared.repeats is not None else None
+        drawn = _distinct(count, low, high, repeats, chance)
+    elif count > 4096:  # a pattern of drawn values: wide tensors are drawn often
+        some = [_near_ends(low, high, chance) for _ in range(997)]
+        drawn = [some[at % 997] for at in range(count)]
+    else:
+        drawn = [_near_ends(low, high, chance) for _ in range(count)]
+    return torch.tensor(drawn, dtype=torch.int64).to(declared.dtype).view(shape)
+
+
+def _distinct(
+    count: int, low: int, high: int, repeats: int | None, chance: random.Random
+) -> list[int]:
+    pool = [v for v in range(low, min(high, low + 8192) + 1) if v != repeats]
+    chance.shuffle(pool)
+    if repeats is None:
+        if len(pool) < count:
+            raise UnsatisfiableError
+        return pool[:count]
+    real = min(len(pool), count - chance.randint(0, min(count, 3)))
+    drawn = pool[:real] + [repeats] * (count - real)
+    chance.shuffle(drawn)
+    return drawn
+
+
+def bits(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory as integers, so that NaN and -0.0 compare."""
+    return tensor.view(_BITS[tensor.dtype]) if tensor.dtype in _BITS else tensor

@@ -1,0 +1,67 @@
+"""Compile-time numbers and conversions: what type a number takes, and whether it has a value there."""
+
+from __future__ import annotations
+
+from kgen.diagnostics import Report, Span
+from kgen.lang.typed import Cast, Const, Value
+from kgen.lang.types import FLOATS, LIMITS, NARROW_FLOATS, DType, exact
+
+
+def coerce(value: Value, dtype: DType, span: Span, report: Report) -> Value | None:
+    """`value` as `dtype`: a compile-time number takes the type, another value is cast to it."""
+    if not isinstance(value, Const):
+        return cast(value, dtype)
+    if dtype not in FLOATS and (problem := misfit(value, dtype)):
+        report.add("wrong-type", span, problem)
+        return None
+    return Const(value.value, dtype)
+
+
+def misfit(value: Value, dtype: DType) -> str:
+    """Why a compile-time number has no value of its own in `dtype`; empty if it has."""
+    if not isinstance(value, Const):
+        narrow = f"a static number beside {dtype} may have to be rounded"
+        return narrow if dtype in NARROW_FLOATS else ""
+    if dtype in FLOATS:
+        return "" if exact(value.value, dtype) else f"{value.value} is not a number of {dtype}"
+    low, high = LIMITS[dtype]
+    if isinstance(value.value, float) or low <= value.value <= high:
+        return ""
+    shown = value.value if abs(value.value) < 2**70 else "this number"
+    return f"{shown} does not fit {'i64' if dtype == 'int' else dtype}"
+
+
+def cast(value: Value, dtype: DType) -> Value:
+    """`value` as another type, by a conversion if it is not one already."""
+    if value.dtype == dtype:
+        return value
+    return Const(value.value, dtype) if isinstance(value, Const) else Cast(value, dtype, value.axes)
+
+
+def own_type(value: Value) -> DType:
+    """The type that a compile-time number has by itself, as in torch.tensor."""
+    return "i64" if value.dtype == "int" else "f32"
+
+
+def fold(op: str, args: list[int]) -> int | None:
+    """An operator on numbers that the spec writes out; None where kgen leaves it to run time."""
+    match op, args:
+        case "add", [a, b]:
+            return a + b
+        case "sub", [a, b]:
+            return a - b
+        case "mul", [a, b]:
+            return a * b
+        case "pow", [a, b] if 0 <= b <= 64 and abs(a) <= 2**16:
+            return int(a**b)
+        case "floordiv", [a, b] if b != 0:
+            return a // b
+        case "mod", [a, b] if b != 0:
+            return a % b
+        case "min", [a, b]:
+            return min(a, b)
+        case "max", [a, b]:
+            return max(a, b)
+        case "abs" | "neg", [a]:
+            return abs(a) if op == "abs" else -a
+    return None

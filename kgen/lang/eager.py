@@ -1,0 +1,52 @@
+"""The eager function that a spec names: found in the text of eager.py, never run."""
+
+from __future__ import annotations
+
+import ast
+
+from kgen.diagnostics import Report, nearest
+from kgen.spec.model import GroupSpec, Package
+
+
+def check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
+    """Report an eager function that is missing or takes other arguments than its group."""
+    if spec.eager is None:
+        return
+    name = spec.eager.value
+    if package.eager is None:
+        report.add(
+            "bad-eager", spec.eager.span, f"there is no eager.py beside the spec to hold `{name}`"
+        )
+        return
+    try:
+        tree = ast.parse(package.eager)
+    except SyntaxError as error:
+        report.add(
+            "bad-eager", spec.eager.span, f"eager.py has a syntax error in line {error.lineno}"
+        )
+        return
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if name not in functions:
+        report.add(
+            "bad-eager",
+            spec.eager.span,
+            f"eager.py has no function `{name}`",
+            nearest(name, functions),
+        )
+        return
+    parameters = functions[name].args
+    given = {arg.arg for arg in parameters.kwonlyargs}
+    other = {arg.arg for arg in (*parameters.posonlyargs, *parameters.args)} - given
+    wanted = {each.name.value for each in spec.tensors}
+    wanted |= {each.name.value for each in spec.scalars}
+    spare = {each.name.value for each in spec.tensors if each.optional}
+    spare |= {each.name.value for each in spec.scalars if each.default is not None}
+    wrong = ((given ^ wanted) - spare) | other
+    if wrong:
+        report.add(
+            "bad-eager",
+            spec.eager.span,
+            f"`{name}` in eager.py takes other arguments than the group: "
+            + ", ".join(f"`{each}`" for each in sorted(wrong)),
+            "it takes the group's tensors and scalars, keyword-only and by the same names",
+        )

@@ -1,0 +1,167 @@
+"""A store: its place, its value, where it happens, and who wins where several meet."""
+
+from __future__ import annotations
+
+from kgen.diagnostics import Report, nearest
+from kgen.lang import syntax
+from kgen.lang.convert import coerce
+from kgen.lang.infer import Scope
+from kgen.lang.rewrite import winner
+from kgen.lang.syntax import Expr, Item, Name
+from kgen.lang.typed import Const, Index, Store, Value
+from kgen.lang.types import DType, widens
+from kgen.spec.located import Text
+from kgen.spec.model import StoreSpec, TensorSpec
+
+
+def check_store(spec: StoreSpec, tensors: tuple[TensorSpec, ...], scope: Scope) -> Store | None:
+    """The typed store; None after reporting what is wrong with it."""
+    report = scope.report
+    target = syntax.parse(spec.target, report)
+    condition = syntax.parse(spec.when, report) if spec.when else None
+    when = scope.infer(condition) if condition is not None else None
+    with scope.granting(condition):
+        value = scope.value(spec.value)
+    if target is None:
+        return None
+    if not isinstance(target, Item):
+        report.add(
+            "bad-syntax",
+            spec.target.span,
+            f"`{spec.target.value}` is not a place to store to",
+            "name a tensor and its indices: out[r, k]",
+        )
+        return None
+    tensor = next((t for t in tensors if t.name.value == target.base.id), None)
+    if tensor is None:
+        names = [t.name.value for t in tensors]
+        report.add(
+            "unknown-name",
+            target.base.span,
+            f"there is no tensor `{target.base.id}`",
+            nearest(target.base.id, names),
+        )
+        return None
+    if tensor.mode == "in":
+        report.add(
+            "store-to-input",
+            target.base.span,
+            f"`{target.base.id}` is an `in` tensor",
+            "declare it with mode: out, or inout if what it held before is read or survives",
+        )
+    scope.used.add(target.base.id)
+    with scope.granting(condition):
+        items = scope.items(target, tensor.name.value)
+    known = scope.tensors[tensor.name.value]
+    if when is not None and when.dtype != "bool" and spec.when is not None:
+        report.add("wrong-type", spec.when.span, "`when` must be a condition")
+        return None
+    if items is None or value is None or known is None or (spec.when and when is None):
+        return None
+    axes = frozenset().union(*(item.axes for item in items))
+    if tensor.list is not None and not isinstance(items[0], Index | Const):
+        report.add(
+            "wrong-type",
+            target.items[0].span,
+            f"the list `{tensor.name.value}` is indexed by an index of the group",
+        )
+        return None
+    decided: frozenset[str] = frozenset()
+    if spec.collide is not None:
+        found = _collide(scope, spec, spec.collide, target, axes, condition)
+        if found is None:
+            return None
+        when, decided = found
+    parts = [(spec.value, value)]
+    if spec.when is not None and when is not None:
+        parts.append((spec.when, when))
+    for text, part in parts:
+        extra = sorted(part.axes - axes)
+        if extra:
+            report.add(
+                "free-index",
+                text.span,
+                f"`{text.value}` varies with {_listed(extra)}, the place "
+                f"`{spec.target.value}` does not",
+                f"reduce over `{extra[0]}`, or store to a place that varies with it",
+            )
+            return None
+    stored = _stored(value, known[0], spec.value, report)
+    if stored is None:
+        return None
+    return Store(
+        tensor=tensor.name.value,
+        items=items,
+        value=stored,
+        when=when,
+        axes=axes,
+        decided=decided,
+        trusted=spec.trusted,
+        target_text=spec.target.value,
+        value_text=_store_text(spec),
+        span=spec.target.span,
+        value_span=spec.value.span,
+    )
+
+
+def _collide(
+    scope: Scope,
+    spec: StoreSpec,
+    text: Text,
+    target: Item,
+    axes: frozenset[str],
+    condition: Expr | None,
+) -> tuple[Value, frozenset[str]] | None:
+    """The store's condition with `collide` in it, and the index along which it decides."""
+    words = text.value.split()
+    if len(words) != 2 or words[0] not in ("first", "last"):
+        scope.report.add(
+            "bad-choice",
+            text.span,
+            f"`{text.value}` is not a `collide`",
+            "write `first k` or `last k`: the point with the lowest or the highest k wins",
+        )
+        return None
+    start = text.value.index(words[1], len(words[0]))
+    index = Name(words[1], text.part(start, start + len(words[1])))
+    if index.id not in axes:
+        scope.report.add(
+            "not-an-index",
+            index.span,
+            f"`{spec.target.value}` does not vary with an index `{index.id}`",
+            nearest(index.id, axes),
+        )
+        return None
+    won = winner(scope, words[0], index, target, condition)
+    value = scope.infer(won) if won is not None else None
+    return (value, frozenset((index.id,))) if value is not None else None
+
+
+def _stored(value: Value, dtype: DType, text: Text, report: Report) -> Value | None:
+    """The value as the tensor's type, if no value changes by that."""
+    if value.dtype == "int" and dtype != "bool":
+        return coerce(value, dtype, text.span, report)
+    if value.dtype == dtype or (widens(value.dtype, dtype) and value.dtype != "bool"):
+        return coerce(value, dtype, text.span, report)
+    if widens(value.dtype, dtype) or dtype == "bool":
+        help = f"write {dtype}({text.value})" if dtype != "bool" else "compare it: x != 0"
+        report.add("wrong-type", text.span, f"{value.dtype} is stored to a {dtype} tensor", help)
+    else:
+        report.add(
+            "narrowing",
+            text.span,
+            f"this has type {value.dtype}, the tensor {dtype}",
+            f"write {dtype}({text.value}) if its high bits may be dropped",
+        )
+    return None
+
+
+def _store_text(spec: StoreSpec) -> str:
+    parts = [spec.value.value]
+    parts += [f"when {spec.when.value}"] if spec.when else []
+    parts += [f"collide {spec.collide.value}"] if spec.collide else []
+    return ", ".join(parts) if len(parts) > 1 else parts[0]
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
