@@ -251,7 +251,7 @@ def _floats(
     picked = special[torch.randint(len(_SPECIAL), (count,), generator=seeded)].view(shape)
     kind = torch.randint(3, shape, generator=seeded)
     # Through integers, since a copy of a NaN may lose its payload.
-    bits = torch.where(kind == 0, bits(wild), torch.where(kind == 1, bits(picked), bits(ordinary)))
+    mixed = torch.where(kind == 0, bits(wild), torch.where(kind == 1, bits(picked), bits(ordinary)))
     return mixed.view(dtype)
 
 
