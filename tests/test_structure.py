@@ -85,31 +85,11 @@ def test_phases_need_neither_torch_nor_triton(path: Path) -> None:
     assert not [each for each in imports(path) if each.split(".")[0] in AT_RUN_TIME]
 
 
-TOO_LONG = {
-    "kgen.lang.check": "to be split",
-    "kgen.lang.infer": "to be split",
-    "kgen.runtime._testing": "to be split",
-}
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        pytest.param(
-            path,
-            id=module_of(path),
-            marks=[pytest.mark.xfail(reason=TOO_LONG[module_of(path)], strict=True)]
-            if module_of(path) in TOO_LONG
-            else [],
-        )
-        for path in SOURCES
-    ],
-)
+@pytest.mark.parametrize("path", SOURCES, ids=module_of)
 def test_no_file_is_too_long_to_hold_in_the_head(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
 
 
-@pytest.mark.xfail(reason="the help of `no-specs` names a group's file", strict=True)
 def test_no_group_is_known_by_name() -> None:
     groups = {path.stem for path in (ROOT / "specs").glob("*/*.yaml")} - {"step", "package"}
     assert groups

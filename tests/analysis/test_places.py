@@ -337,9 +337,6 @@ def test_a_race_through_lets_is_refused(front) -> None:
     assert front.found(spec_of(front, {"state[r]": "new"}, let)) == []
 
 
-ACROSS = pytest.mark.xfail(reason="only run-time indices count as those of programs", strict=True)
-
-
 @pytest.mark.parametrize(
     "store, program, race",
     [
@@ -348,9 +345,9 @@ ACROSS = pytest.mark.xfail(reason="only run-time indices count as those of progr
         ({"lists[l][r]": "lists[l][r] + 1"}, "", False),
         ({"lists[l][r]": "lists[l][max(r - 1, 0)]"}, "", True),
         ({"large[r, d, j]": "large[r, 0, j]"}, "", False),
-        pytest.param({"rows[r, j]": "rows[r, 0] + 1"}, "[r, j]", True, marks=ACROSS),
-        pytest.param({"lists[l][r]": "lists[0][r] + 1"}, "", True, marks=ACROSS),
-        pytest.param({"large[r, d, j]": "large[r, d, 0]"}, "", True, marks=ACROSS),
+        ({"rows[r, j]": "rows[r, 0] + 1"}, "[r, j]", True),
+        ({"lists[l][r]": "lists[0][r] + 1"}, "", True),
+        ({"large[r, d, j]": "large[r, d, 0]"}, "", True),
     ],
     ids=str,
 )
@@ -375,11 +372,6 @@ def test_programs_over_static_indices(
 
 # Winners: of the points that store to one place, one does.
 
-ALONG = pytest.mark.xfail(
-    reason="who wins along r counts as if r were the same at both points", strict=True
-)
-
-
 @pytest.mark.parametrize(
     "place, collide, code",
     [
@@ -389,7 +381,7 @@ ALONG = pytest.mark.xfail(
         ("pairs[r // 2, j]", "first r", None),
         ("pairs[r, any_of[first_row] + j // 2]", "first j", None),
         ("places[r]", "first r", None),
-        pytest.param("places[r // 2 + j]", "first r", "collision", marks=ALONG),
+        ("places[r // 2 + j]", "first r", "collision"),
         ("pairs[r // 2, j // 2]", "first r", "collision"),
         ("places[j // 2]", "first r", "not-an-index"),
         ("places[r // 2]", "any r", "bad-choice"),

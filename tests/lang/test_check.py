@@ -100,9 +100,7 @@ def test_a_size_is_not_part_of_itself(front, sizes: str) -> None:
     [
         "y[0][r, k, 0]",
         "y[0][r]",
-        pytest.param(
-            "x[r][k]", marks=pytest.mark.xfail(reason="read as x[r, k], list or not", strict=True)
-        ),
+        "x[r][k]",
     ],
 )
 def test_brackets_of_lists_and_of_others(front, load: str) -> None:
@@ -129,11 +127,7 @@ def test_brackets_of_lists_and_of_others(front, load: str) -> None:
         ("def f(*, x, out, n): ...", "takes other arguments than the group: `n`"),
         ("class A:\n    def f(*, x, out): ...", "eager.py has no function `f`"),
         ("def f(:", "eager.py has a syntax error in line 1"),
-        pytest.param(
-            "def f(y, *, x, out): ...",
-            "takes other arguments than the group: `y`",
-            marks=pytest.mark.xfail(reason="only keyword-only arguments are compared", strict=True),
-        ),
+        ("def f(y, *, x, out): ...", "takes other arguments than the group: `y`"),
     ],
 )
 def test_eager(front, eager: str, told: str) -> None:
