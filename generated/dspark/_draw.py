@@ -115,13 +115,19 @@ class Drawn(Protocol):
     """
 
     @property
-    def signature(self) -> Signature: ...
+    def signature(self) -> Signature:
+        """See above."""
+        ...
 
     @property
-    def programs(self) -> Callable[[dict[str, Any]], int]: ...
+    def programs(self) -> Callable[[dict[str, Any]], int]:
+        """See above."""
+        ...
 
     @property
-    def edges(self) -> dict[str, tuple[int, ...]]: ...
+    def edges(self) -> dict[str, tuple[int, ...]]:
+        """See above."""
+        ...
 
 
 def draw(case: Drawn, seed: int) -> World:
