@@ -85,3 +85,15 @@ def test_a_name_of_the_spec_is_nothing_else_in_the_code(front, tmp_path: Path, n
 def test_names_of_launch_options_are_refused(front, name: str) -> None:
     spec = SPEC.replace("WHAT: {type: i64, ", "WHAT: {type: static, ").replace("WHAT", name)
     assert front.found(spec) == [("bad-name", name)]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("torch", "ops", "launch", "reference", "kernels"),
+        *(pytest.param(name, marks=TAKEN) for name in ("define", "NAMESPACE", "CASE")),
+    ],
+)
+def test_names_that_a_group_would_hide_are_refused(front, name: str) -> None:
+    spec = SPEC.replace("WHAT", "w").replace("group: probe", f"group: {name}")
+    assert front.found(spec) == [("bad-name", name)]
