@@ -372,6 +372,7 @@ def test_programs_over_static_indices(
 
 # Winners: of the points that store to one place, one does.
 
+
 @pytest.mark.parametrize(
     "place, collide, code",
     [
