@@ -639,7 +639,7 @@ def context_kv_norm_rope_write_kernel(
         pool_stride_3_6,
         pool_stride_3_7,
     )
-    pool_chosen_ptr = pool_chosen_address.to(tl.pointer_type(tl.bfloat16))
+    pool_chosen_ptr = pool_chosen_address.to(tl.int64).to(tl.pointer_type(tl.bfloat16))
     latents_value_2 = tl.load(
         latents_ptr + t * latents_stride_0 + l * latents_stride_1 + (R + p.to(tl.int64) // 2 * 2),
         mask=p_in,
@@ -871,7 +871,7 @@ def context_kv_write_kernel(
         pool_stride_3_6,
         pool_stride_3_7,
     )
-    pool_chosen_ptr = pool_chosen_address.to(tl.pointer_type(tl.bfloat16))
+    pool_chosen_ptr = pool_chosen_address.to(tl.int64).to(tl.pointer_type(tl.bfloat16))
     # pool[l][page, 0, 0, write_offsets[r, k], d]: normed[l, r * K1 + k, d] * bf16(keep[r, k]), when alive and page >= 0, collide first k
     tl.store(
         pool_chosen_ptr
@@ -1424,7 +1424,7 @@ def gqa_kv_write_kernel(
         pool_stride_3_6,
         pool_stride_3_7,
     )
-    pool_chosen_ptr = pool_chosen_address.to(tl.pointer_type(tl.bfloat16))
+    pool_chosen_ptr = pool_chosen_address.to(tl.int64).to(tl.pointer_type(tl.bfloat16))
     vals_value = tl.load(
         vals_ptr + l * vals_stride_0 + (r * K1 + k) * vals_stride_1 + head * vals_stride_2 + d,
         mask=d_in,

@@ -11,7 +11,7 @@ from . import _runtime as rt
 from . import kernels, reference
 from ._launch import define, launch, runs_kernels
 
-NAMESPACE = "kgen_dspark_4d1d4663"
+NAMESPACE = "kgen_dspark_716e1634"
 
 ACCEPT_PREFIX = rt.Signature(
     "accept_prefix",
@@ -1295,10 +1295,10 @@ ACCEPT_PREFIX_OP = define(
     "accept_prefix("
     "Tensor target_tokens, "
     "Tensor draft_tokens, "
-    "Tensor(a!) accepted_tokens, "
-    "Tensor(b!) num_accepted, "
-    "Tensor(c!) kv_rewind, "
-    "Tensor(d!) target_kv_lens, "
+    "Tensor(a0!) accepted_tokens, "
+    "Tensor(a1!) num_accepted, "
+    "Tensor(a2!) kv_rewind, "
+    "Tensor(a3!) target_kv_lens, "
     "int num_contexts"
     ") -> ()",
     accept_prefix,
@@ -1308,10 +1308,10 @@ BLOCK_FIXUP_OP = define(
     "block_fixup("
     "Tensor num_ctx, "
     "Tensor block_tables, "
-    "Tensor(a!) block_pages, "
-    "Tensor(b!) block_in_page, "
-    "Tensor(c!) page_tables, "
-    "Tensor(d!) kv_lens, "
+    "Tensor(a0!) block_pages, "
+    "Tensor(a1!) block_in_page, "
+    "Tensor(a2!) page_tables, "
+    "Tensor(a3!) kv_lens, "
     "int num_contexts, "
     "int page_size, "
     "Tensor? block_counts=None"
@@ -1327,8 +1327,8 @@ BLOCK_NORM_ROPE_WRITE_OP = define(
     "Tensor query_positions, "
     "Tensor block_pages, "
     "Tensor block_in_page, "
-    "Tensor(a!) pool, "
-    "Tensor(b!) normed, "
+    "Tensor(a0!) pool, "
+    "Tensor(a1!) normed, "
     "float eps, "
     "int max_ctx, "
     "Tensor? live_rows=None, "
@@ -1343,7 +1343,7 @@ BLOCK_WRITE_OP = define(
     "Tensor block_latents, "
     "Tensor block_pages, "
     "Tensor block_in_page, "
-    "Tensor(a!) pool, "
+    "Tensor(a0!) pool, "
     "Tensor? live_rows=None, "
     "int? live=None, "
     "int? drop_overflow=None"
@@ -1360,7 +1360,7 @@ CONTEXT_KV_NORM_ROPE_WRITE_OP = define(
     "Tensor keep, "
     "Tensor write_pages, "
     "Tensor write_offsets, "
-    "Tensor(a!)[] pool, "
+    "Tensor(a0!)[] pool, "
     "float eps, "
     "int max_ctx, "
     "Tensor? live_rows=None, "
@@ -1371,7 +1371,7 @@ CONTEXT_KV_NORM_ROPE_WRITE_OP = define(
 )
 CONTEXT_KV_STAGE_OP = define(
     NAMESPACE,
-    "context_kv_stage(Tensor latents, Tensor(a!) staged) -> ()",
+    "context_kv_stage(Tensor latents, Tensor(a0!) staged) -> ()",
     context_kv_stage,
 )
 CONTEXT_KV_WRITE_OP = define(
@@ -1381,7 +1381,7 @@ CONTEXT_KV_WRITE_OP = define(
     "Tensor keep, "
     "Tensor write_pages, "
     "Tensor write_offsets, "
-    "Tensor(a!)[] pool, "
+    "Tensor(a0!)[] pool, "
     "Tensor? live_rows=None, "
     "int? live=None, "
     "int? drop_overflow=None"
@@ -1393,7 +1393,7 @@ CONTEXT_POSITIONS_OP = define(
     "context_positions("
     "Tensor ctx_len, "
     "Tensor batch_to_slot, "
-    "Tensor(a!) ctx_positions, "
+    "Tensor(a0!) ctx_positions, "
     "int num_contexts"
     ") -> ()",
     context_positions,
@@ -1406,15 +1406,15 @@ GEN_BOOKKEEPING_OP = define(
     "Tensor batch_to_slot, "
     "Tensor block_counts, "
     "Tensor block_tables, "
-    "Tensor(a!) ctx_len, "
-    "Tensor(b!) bonus, "
-    "Tensor(c!) embed_ids, "
-    "Tensor(d!) query_positions, "
-    "Tensor(e!) keep, "
-    "Tensor(f!) write_pages, "
-    "Tensor(g!) write_offsets, "
-    "Tensor(h!) num_ctx, "
-    "Tensor(i!) seq_lens, "
+    "Tensor(a0!) ctx_len, "
+    "Tensor(a1!) bonus, "
+    "Tensor(a2!) embed_ids, "
+    "Tensor(a3!) query_positions, "
+    "Tensor(a4!) keep, "
+    "Tensor(a5!) write_pages, "
+    "Tensor(a6!) write_offsets, "
+    "Tensor(a7!) num_ctx, "
+    "Tensor(a8!) seq_lens, "
     "int num_contexts, "
     "int max_ctx, "
     "int mask_token_id, "
@@ -1432,15 +1432,15 @@ GEN_BOOKKEEPING_ARENA_OP = define(
     "Tensor num_accepted, "
     "Tensor batch_to_slot, "
     "Tensor arena_tables, "
-    "Tensor(a!) ctx_len, "
-    "Tensor(b!) bonus, "
-    "Tensor(c!) embed_ids, "
-    "Tensor(d!) query_positions, "
-    "Tensor(e!) keep, "
-    "Tensor(f!) write_pages, "
-    "Tensor(g!) write_offsets, "
-    "Tensor(h!) num_ctx, "
-    "Tensor(i!) seq_lens, "
+    "Tensor(a0!) ctx_len, "
+    "Tensor(a1!) bonus, "
+    "Tensor(a2!) embed_ids, "
+    "Tensor(a3!) query_positions, "
+    "Tensor(a4!) keep, "
+    "Tensor(a5!) write_pages, "
+    "Tensor(a6!) write_offsets, "
+    "Tensor(a7!) num_ctx, "
+    "Tensor(a8!) seq_lens, "
     "int num_contexts, "
     "int max_ctx, "
     "int mask_token_id, "
@@ -1459,7 +1459,7 @@ GQA_KV_WRITE_OP = define(
     "Tensor keep, "
     "Tensor write_pages, "
     "Tensor write_offsets, "
-    "Tensor(a!)[] pool, "
+    "Tensor(a0!)[] pool, "
     "Tensor? live_rows=None, "
     "int? live=None, "
     "int? drop_overflow=None"
@@ -1468,20 +1468,20 @@ GQA_KV_WRITE_OP = define(
 )
 NOISE_BLOCK_OP = define(
     NAMESPACE,
-    "noise_block(Tensor embed_rows, Tensor(a!) noise) -> ()",
+    "noise_block(Tensor embed_rows, Tensor(a0!) noise) -> ()",
     noise_block,
 )
 NOISE_BLOCK_FROM_TABLE_OP = define(
     NAMESPACE,
-    "noise_block_from_table(Tensor embed_ids, Tensor embed_table, Tensor(a!) noise) -> ()",
+    "noise_block_from_table(Tensor embed_ids, Tensor embed_table, Tensor(a0!) noise) -> ()",
     noise_block_from_table,
 )
 REFRESH_BLOCK_TABLES_OP = define(
     NAMESPACE,
     "refresh_block_tables("
     "Tensor block_offsets, "
-    "Tensor(a!) block_counts, "
-    "Tensor(b!) block_tables, "
+    "Tensor(a0!) block_counts, "
+    "Tensor(a1!) block_tables, "
     "int pool_index, "
     "int divisor, "
     "int num_seqs"

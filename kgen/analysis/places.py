@@ -254,7 +254,8 @@ def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
 
 def _check_covered(algebra: Algebra, tensor: Tensor, report: Report) -> None:
     stores = [store for store in algebra.group.stores if store.tensor == tensor.name]
-    dims = [algebra.poly(dim) for dim in tensor.dims]
+    length = () if tensor.length is None else (tensor.length,)
+    dims = [algebra.poly(dim) for dim in (*length, *tensor.dims)]
     filled = [spans for store in stores if (spans := algebra.covers(store)) is not None]
     for along in range(len(dims)):
         whole = [

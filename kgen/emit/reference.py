@@ -161,7 +161,7 @@ class _Reference:
         comment = f"{store.target_text}: {store.value_text}"
         mask = None
         if store.when is not None:
-            mask = self._variable(store.when, f"{store.tensor}_when", None)
+            mask = self._held(self._tensor(store.when, None), f"{store.tensor}_when")
             self.parts[mask.text] = self._pieces(store.when, None)
         value = self.code(store.value, mask)
         if _compile_time(store.value):
@@ -265,10 +265,10 @@ class _Reference:
         return self._host(self.group.extents[index])
 
     def _select(self, cond: Value, then: Value, other: Value, guard: Code | None) -> Code:
-        if _compile_time(cond):
+        if _compile_time(cond) and (self._reads_optional(then) or self._reads_optional(other)):
             arms = (self._tensor(then, guard), self._tensor(other, guard))
             return self._held(ternary(self._host(cond), *arms), "chosen")
-        test = self._variable(cond, "cond", guard)
+        test = self._held(self._tensor(cond, guard), "cond")
         missed = prefix("~", test)
         self.parts[test.text] = self._pieces(cond, guard)
         self.parts[missed.text] = ((missed, cond.axes),)

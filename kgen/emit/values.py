@@ -144,7 +144,7 @@ class ValuePrinter:
                 each = [f"{tensor.name}_{inner}{at}" for at in range(limit)]
                 body.lines.append(f"{prefix_}{outer} = {call(f'pick_{limit}', item.code, *each)}")
             kind = f"tl.pointer_type({TL_TYPES[tensor.dtype]})"
-            body.lines.append(f"{pointer} = {prefix_}_address.to({kind})")
+            body.lines.append(f"{pointer} = {prefix_}_address.to(tl.int64).to({kind})")
         return Code(pointer), f"{prefix_}_stride_"
 
     # Values.

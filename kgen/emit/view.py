@@ -5,6 +5,7 @@ In: a plan and the emitters' texts. Out: `View`, whose properties the templates 
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
 from dataclasses import dataclass
@@ -95,7 +96,7 @@ class View:
     @property
     def schema(self) -> list[str]:
         """The operator's schema for torch.library, as lines of Python."""
-        letters = iter("abcdefghijklmnopqrstuvwxyz")
+        letters = (f"a{number}" for number in itertools.count())
         parts = []
         for each in self.ordered:
             if isinstance(each, Tensor):

@@ -16,7 +16,7 @@ from kgen.lang.eager import check_eager
 from kgen.lang.infer import Scope
 from kgen.lang.stores import check_store
 from kgen.lang.syntax import Call, Expr, Item, Name
-from kgen.lang.typed import Group, Let, Scalar, Size, Tensor, Value, is_host
+from kgen.lang.typed import Given, Group, Let, Scalar, Size, Tensor, Value, is_host, walk
 from kgen.lang.types import ELEMENT_TYPES, DType
 from kgen.spec.located import Text
 from kgen.spec.model import GroupSpec, Package, ScalarSpec, TensorSpec
@@ -50,6 +50,10 @@ class _Checker:
         for name, text in spec.indices:
             scope.extents[name.value] = self._host(text, "how many values an index takes")
         when = self._host(spec.when, "the condition of a launch") if spec.when else None
+        if when is not None and spec.when and any(isinstance(v, Given) for v in walk(when, {})):
+            self.report.add(
+                "data-dependent", spec.when.span, "`when` of a group is made of sizes and scalars"
+            )
         if when is not None and spec.when is not None and when.dtype != "bool":
             self.report.add("wrong-type", spec.when.span, "`when` must be a condition")
         lets = {name.value: self._let(name, text) for name, text in (*spec.lets, *spec.masks)}
@@ -300,8 +304,8 @@ class _Checker:
             return  # what could not be read may use anything
         bound = {
             item.id
-            for known in self.scope.tensors.values()
-            if known
+            for name, known in self.scope.tensors.items()
+            if known and name not in self.scope.optional
             for item in known[1]
             if isinstance(item, Name)
         }

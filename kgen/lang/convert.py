@@ -6,11 +6,17 @@ from kgen.diagnostics import Report, Span
 from kgen.lang.typed import Cast, Const, Value
 from kgen.lang.types import FLOATS, LIMITS, NARROW_FLOATS, DType, exact
 
+# The largest finite numbers: beyond them backends differ in what they do with a literal.
+_LARGEST = {"f16": 65504.0, "bf16": 3.38e38, "f32": 3.4e38}
+
 
 def coerce(value: Value, dtype: DType, span: Span, report: Report) -> Value | None:
     """`value` as `dtype`: a compile-time number takes the type, another value is cast to it."""
     if not isinstance(value, Const):
         return cast(value, dtype)
+    if dtype in _LARGEST and abs(value.value) > _LARGEST[dtype]:
+        report.add("wrong-type", span, f"{value.value} does not fit {dtype}")
+        return None
     if dtype not in FLOATS and (problem := misfit(value, dtype)):
         report.add("wrong-type", span, problem)
         return None

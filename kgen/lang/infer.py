@@ -491,10 +491,8 @@ def _axes(values: list[Value]) -> Axes:
 
 
 def _asked(cond: Expr) -> list[str]:
-    """The optional tensors that are given wherever `cond` holds."""
+    """The optional tensor that `cond` asks for: alone, so that the choice is made at compile time."""
     match cond:
         case Call("given", (), (Name(id),)):
             return [id]
-        case Apply("and", args):
-            return [name for arg in args for name in _asked(arg)]
     return []

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from kgen.diagnostics import Report, nearest
 from kgen.lang import syntax
-from kgen.lang.convert import coerce
+from kgen.lang.convert import coerce, misfit
 from kgen.lang.infer import Scope
 from kgen.lang.rewrite import winner
 from kgen.lang.syntax import Expr, Item, Name
 from kgen.lang.typed import Const, Index, Store, Value
-from kgen.lang.types import DType, widens
+from kgen.lang.types import FLOATS, LITERALS, DType, widens
 from kgen.spec.located import Text
 from kgen.spec.model import StoreSpec, TensorSpec
 
@@ -20,8 +20,7 @@ def check_store(spec: StoreSpec, tensors: tuple[TensorSpec, ...], scope: Scope) 
     target = syntax.parse(spec.target, report)
     condition = syntax.parse(spec.when, report) if spec.when else None
     when = scope.infer(condition) if condition is not None else None
-    with scope.granting(condition):
-        value = scope.value(spec.value)
+    value = scope.value(spec.value)
     if target is None:
         return None
     if not isinstance(target, Item):
@@ -50,8 +49,13 @@ def check_store(spec: StoreSpec, tensors: tuple[TensorSpec, ...], scope: Scope) 
             "declare it with mode: out, or inout if what it held before is read or survives",
         )
     scope.used.add(target.base.id)
-    with scope.granting(condition):
-        items = scope.items(target, tensor.name.value)
+    if tensor.optional:
+        report.add(
+            "ungiven",
+            target.base.span,
+            f"`{target.base.id}` is optional; only tensors that are always given are stored to",
+        )
+    items = scope.items(target, tensor.name.value)
     known = scope.tensors[tensor.name.value]
     if when is not None and when.dtype != "bool" and spec.when is not None:
         report.add("wrong-type", spec.when.span, "`when` must be a condition")
@@ -139,7 +143,11 @@ def _collide(
 
 def _stored(value: Value, dtype: DType, text: Text, report: Report) -> Value | None:
     """The value as the tensor's type, if no value changes by that."""
-    if value.dtype == "int" and dtype != "bool":
+    if value.dtype in LITERALS and dtype != "bool" and (value.dtype == "int" or dtype in FLOATS):
+        problem = misfit(value, dtype) if isinstance(value, Const) else ""
+        if problem:
+            report.add("wrong-type", text.span, problem, f"write {dtype}({text.value}) to round it")
+            return None
         return coerce(value, dtype, text.span, report)
     if value.dtype == dtype or (widens(value.dtype, dtype) and value.dtype != "bool"):
         return coerce(value, dtype, text.span, report)

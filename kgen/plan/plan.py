@@ -181,8 +181,10 @@ def _roles(group: Group, stores: list[Store], report: Report) -> tuple[Role, ...
     once = next((s for key, s in keyed if not key), [])
     keyed = [(key, s) for key, s in keyed if key]
     roles = []
+    alone = {i for store in once for root in _roots(store) for i in bound_indices(group, root)}
+    alone |= {index for store in once for index in store.axes}
     for key, members in keyed:
-        if once and _launched(group, key):
+        if once and _launched(group, key) and not alone & key:
             roles.append(_role(group, key, members, once, report))
             once = []
         else:
@@ -322,7 +324,7 @@ def _elements(group: Group, stores: list[Store], axes: dict[str, Axis]) -> int:
         free = math.prod(lanes(index) for index in store.axes)
         bound = {i for root in _roots(store) for i in bound_indices(group, root)} - store.axes
         looped = [index for index in bound if axes[index].kind == "loop"]
-        widest = max(widest, free, *(free * lanes(index) for index in looped))
+        widest = max(widest, free * math.prod(lanes(index) for index in looped))
     return widest
 
 

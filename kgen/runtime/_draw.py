@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ._runtime import Signature, SizeArg, TensorArg
+from ._runtime import ScalarArg, Signature, SizeArg, TensorArg
 
 WORLDS = 48
 _PROGRAMS = 48  # of one launch at most: the interpreter takes milliseconds for each
@@ -191,8 +191,9 @@ def _number(
             return low
         least = max(low, min(high, 1))
         return chance.randint(least, min(high, least + chance.choice((1, 3, 6, 11))))
-    if low == -math.inf:
-        return chance.choice((1e-6, 1e-5, 0.5, 1.0, -2.0, 0.0))
+    if isinstance(declared, ScalarArg) and declared.type == "f32":
+        drawn = [v for v in (1e-6, 1e-5, 0.5, 1.0, -2.0, 0.0, low, high) if low <= v <= high]
+        return float(chance.choice([v for v in drawn if math.isfinite(v)]))
     return _near_ends(low, high, chance)
 
 

@@ -88,6 +88,7 @@ _FUNCTIONS = {
     "abs": abs,
     "i32": int,
     "i64": int,
+    "u8": lambda value: value & 255,
     "clamp": lambda value, low, high: max(min(value, high), low),
 }
 

@@ -113,6 +113,11 @@ def read_group(path: Path, shown: str, report: Report) -> GroupSpec | None:
         _shape_error(root, where, kind, context, report)
     if len(report.diagnostics) > before:
         return None
+    for key in ("tensors", "store"):
+        part = root.get(key)
+        if isinstance(part, Block) and not part.entries:
+            report.add("missing-key", part.span, f"`{key}` is empty: a group has at least one")
+            return None
     group = _group(root, shown, hashlib.sha256(text.encode()).hexdigest())
     _check_names(group, report)
     return group
@@ -162,7 +167,9 @@ def _text(block: Block, key: str) -> Text | None:
 def _line(block: Block, key: str) -> str:
     """Prose as one line."""
     text = _text(block, key)
-    return " ".join(text.value.split()) if text is not None else ""
+    words = " ".join(text.value.split()) if text is not None else ""
+    # It stands in docstrings.
+    return words.replace(chr(92), "/").replace('"""', "'")
 
 
 def _need(block: Block, key: str) -> Text:
@@ -283,7 +290,7 @@ def _check_names(group: GroupSpec, report: Report) -> None:
 _RESERVED = frozenset(
     "bool u8 i32 i64 bf16 f16 f32 min max abs clamp sum count any all first cumsum cumprod prefix "
     "sqrt rsqrt exp given static true false self cls v device programs program pid op ops args rt "
-    "tl triton torch kernels reference launch testing package warmup num_warps num_stages "
+    "tl triton torch kernels reference launch testing package grid kernel runs_kernels define NAMESPACE CASE warmup num_warps num_stages "
     "num_ctas maxnreg launch_pdl enable_fp_fusion debug floor_div floor_mod multiply smaller larger "
     "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError".split()
 )
