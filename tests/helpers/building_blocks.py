@@ -1,0 +1,57 @@
+"""Values for a group's static names, and calls on tensors that hold nothing in particular."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+def chosen(signature: Any, wanted: dict[str, int], default: int) -> dict[str, int]:
+    """A legal value for every size and scalar: the wanted one, moved into its range."""
+    values: dict[str, int] = {}
+    for name in signature.order:
+        declared = signature.declared(name)
+        derived = getattr(declared, "derived", None)
+        if derived is not None:
+            values[name] = derived(values)
+            continue
+        low, high = declared.ends(values)
+        if low > high:
+            raise ValueError(f"{signature.group}: {name} has no value at {values}")
+        values[name] = min(max(wanted.get(name, default), low), high)
+    return values
+
+
+def static_values(signature: Any, facts: dict, tries: list[int]) -> list[dict[str, int]]:
+    """What a kernel's compile-time parameters may be: its statics at each try, and its blocks."""
+    names = [n for n, (k, _) in facts["parameters"].items() if k == "static"]
+    found = []
+    for at, number in enumerate(tries):
+        # Not the same number for all: the next one of the list for every second name.
+        other = tries[(at + 1) % len(tries)]
+        declared = [n for n in signature.order if signature.declared(n).static]
+        wanted = {name: number if i % 2 == 0 else other for i, name in enumerate(declared)}
+        known = chosen(signature, wanted, 7)
+        values = {name: known[name] for name in names}
+        for block, size in facts["blocks"].items():
+            extent = size if isinstance(size, int) else eval(size, {"min": min, "max": max}, known)
+            values[block] = size if isinstance(size, int) else 1 << max(extent - 1, 0).bit_length()
+        if values not in found:
+            found.append(values)
+    return found
+
+
+def arguments(signature: Any, values: dict[str, int], offset: int, pad: int) -> dict[str, Any]:
+    """The arguments of a call with these sizes; `offset` and `pad` make odd starts and strides."""
+    given: dict[str, Any] = {}
+    for name, declared in signature.tensors.items():
+        shape = [dim(values) for dim in declared.dims]
+        strides, stride = [0] * len(shape), 1
+        for dim in reversed(range(len(shape))):
+            strides[dim] = stride
+            stride *= max(shape[dim], 1)
+            stride += pad if declared.layout != "contiguous" else 0
+        base = torch.zeros(stride + offset + 1, dtype=declared.dtype)
+        given[name] = base.as_strided(shape, strides, offset)
+    return {**given, **{name: values[name] for name in signature.scalars}}

@@ -1,0 +1,62 @@
+"""Calls a group on numbers written down in a test, in each of its readings."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+
+READINGS = ("kernel", "reference", "eager")
+# What nothing has written.
+UNTOUCHED = {torch.bool: True}
+
+
+def outcome(case: Any, reading: str, device: torch.device, **given: Any) -> dict[str, Any]:
+    """What the written tensors hold after a call, as nested lists.
+
+    Args:
+        case: the group.
+        reading: `kernel`, `reference` or `eager`.
+        device: where to run.
+        given: scalars, and tensors as nested lists or ready-made. A tensor that is left out is filled
+            with 77 (true, if it is bool); its shape follows from the others', or from sizes given too.
+    """
+    signature = case.signature
+    values = {k: v for k, v in given.items() if k in signature.sizes or k in signature.scalars}
+    tensors: dict[str, torch.Tensor] = {}
+    for name, declared in signature.tensors.items():
+        if name not in given:
+            continue
+        tensor = given[name]
+        if not isinstance(tensor, torch.Tensor):
+            tensor = torch.tensor(tensor, dtype=declared.dtype, device=device)
+        tensors[name] = tensor
+        for dim, size in zip(declared.dims, tensor.shape, strict=True):
+            if dim.text in signature.sizes:
+                values[dim.text] = size
+    for name in signature.order:
+        size = signature.sizes.get(name)
+        if size is not None and size.derived is not None:
+            values.setdefault(name, size.derived(values))
+    for name, declared in signature.tensors.items():
+        if name not in tensors:
+            shape = [dim(values) for dim in declared.dims]
+            fill = UNTOUCHED.get(declared.dtype, 77)
+            tensors[name] = torch.full(shape, fill, dtype=declared.dtype, device=device)
+    ordered = {name: tensors[name] for name in signature.tensors}
+    arguments = {**ordered, **{name: values[name] for name in signature.scalars}}
+    if reading == "kernel":
+        case.fused(**arguments)
+    elif reading == "reference":
+        bound = signature.bind(tuple(ordered.values()), tuple(values[n] for n in signature.scalars))
+        case.reference(**arguments, **{name: bound[name] for name in case.reference_sizes})
+    else:
+        case.eager(**arguments)
+    written = [name for name, declared in signature.tensors.items() if declared.mode != "in"]
+    return {name: tensors[name].tolist() for name in written}
+
+
+def dspark(group: str) -> Any:
+    """The test case of a group of the committed package."""
+    return importlib.import_module(f"generated.dspark.tests.test_{group}").CASE
