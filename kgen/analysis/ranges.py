@@ -193,14 +193,6 @@ def check_ranges(group: Group, report: Report) -> None:
         roots += [(each.span, dim) for dim in (each.dims if isinstance(each, Tensor) else ())]
     roots += [(group.span, extent) for extent in group.extents.values()]
     roots += [(group.span, group.when)] if group.when is not None else []
-    for index, extent in group.extents.items():
-        if ranges.of(extent)[0] < 0:
-            report.add(
-                "bad-range",
-                group.span,
-                f"the index `{index}` may take a negative number of values",
-                "declare the sizes that it is made of larger, or write max(..., 0)",
-            )
     for span, root in roots:
         for value in walk(root, {}):
             if isinstance(value, Op) and value.op in ("floordiv", "mod"):

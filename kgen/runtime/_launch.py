@@ -32,7 +32,7 @@ def launch(  # type: ignore[no-untyped-def]
     **options: object,
 ) -> None:
     """Launch `programs` programs of a kernel on a device."""
-    if programs == 0:
+    if programs <= 0:
         return
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device):

@@ -113,10 +113,6 @@ def _convert(node: yaml.Node, text: str, file: str, report: Report, above: froze
         exact = same_line and end.column - mark.column == len(node.value) + 2 * quoted
         if exact and quoted:
             span = span.within(1, 1 + len(node.value))
-        if (
-            "\n" in node.value
-        ):  # a block or folded scalar: one line, as it is quoted in generated code
-            return Text(" ".join(node.value.split()), span, exact=False)
         return Text(node.value, span, exact)
     if isinstance(node, yaml.SequenceNode):
         return Items(tuple(_convert(item, text, file, report, above) for item in node.value), span)

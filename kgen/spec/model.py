@@ -161,7 +161,14 @@ def _shape_error(
 
 def _text(block: Block, key: str) -> Text | None:
     value = block.get(key)
-    return value if isinstance(value, Text) else None
+    return _flat(value) if isinstance(value, Text) else None
+
+
+def _flat(text: Text) -> Text:
+    """A block or folded scalar as one line, since generated code quotes it."""
+    if len(text.value.splitlines()) < 2:
+        return text
+    return Text(" ".join(text.value.split()), text.span, exact=False)
 
 
 def _line(block: Block, key: str) -> str:
@@ -182,7 +189,7 @@ def _need(block: Block, key: str) -> Text:
 def _pairs(block: Block, key: str) -> tuple[tuple[Text, Text], ...]:
     value = block.get(key)
     entries = value.entries if isinstance(value, Block) else ()
-    return tuple((name, text) for name, text in entries if isinstance(text, Text))
+    return tuple((name, _flat(text)) for name, text in entries if isinstance(text, Text))
 
 
 def _names(block: Block, key: str) -> tuple[Text, ...] | None:
@@ -290,7 +297,8 @@ def _check_names(group: GroupSpec, report: Report) -> None:
 _RESERVED = frozenset(
     "bool u8 i32 i64 bf16 f16 f32 min max abs clamp sum count any all first cumsum cumprod prefix "
     "sqrt rsqrt exp given static true false self cls v device programs program pid op ops args rt "
-    "tl triton torch kernels reference launch testing package grid kernel runs_kernels define NAMESPACE CASE warmup num_warps num_stages "
+    "tl triton torch kernels reference launch testing package grid kernel "
+    "runs_kernels define NAMESPACE CASE warmup num_warps num_stages "
     "num_ctas maxnreg launch_pdl enable_fp_fusion debug floor_div floor_mod multiply smaller larger "
     "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError".split()
 )
