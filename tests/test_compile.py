@@ -1,0 +1,115 @@
+"""Every kernel compiles for every target, without a GPU, and the code is what was meant.
+
+Triton's compiler does not run in a process that has chosen the interpreter, so that `compile_kernels.py`
+and `count_variants.py` run in processes of their own.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import building
+
+ROOT = Path(__file__).parents[1]
+HELPERS = ROOT / "tests" / "helpers"
+SMALL = ROOT / "tests" / "semantics" / "specs" / "small"
+TARGETS = ("80", "90", "100", "120", "gfx942")
+COMMITTED = sorted(path.parent.name for path in (ROOT / "generated").glob("*/manifest.json"))
+PACKAGES = [*COMMITTED, "small"]
+
+
+@pytest.fixture(scope="session")
+def folder_of(tmp_path_factory):
+    """Where a package is."""
+    built = tmp_path_factory.mktemp("compile") / "compiled_small"
+    building.build(SMALL, built)
+    return lambda package: built if package == "small" else ROOT / "generated"
+
+
+def run(script: str, *arguments: object, cache: Path) -> dict:
+    """What a helper prints, in a process where Triton compiles."""
+    env = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    env |= {"TRITON_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, str(HELPERS / script), *map(str, arguments)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def changed(tmp_path: Path, *changes: tuple[str, str, str]) -> Path:
+    """A copy of generated/ with changes to files of dspark: (name, pattern, replacement)."""
+    folder = tmp_path / "changed"
+    shutil.copytree(ROOT / "generated", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, pattern, replacement in changes:
+        path = folder / "dspark" / name
+        text, count = re.subn(pattern, replacement, path.read_text())
+        assert count, pattern
+        path.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_kernels_compile_and_are_sound(folder_of, target, package, tmp_path):
+    """No spill, a barrier where a tensor is read and written, addresses in 64 bits, no contraction."""
+    # 1, and numbers that are no powers of two.
+    few = package == "small" and target not in ("90", "gfx942")
+    tries = [5, 3] if few else [1, 5] if package == "small" else [1, 5, 7]
+    folder = folder_of(package)
+    manifest = json.loads((folder / package / "manifest.json").read_text())
+    found = run("compile_kernels.py", target, folder, package, json.dumps(tries), cache=tmp_path)
+    assert found["problems"] == []
+    assert found["kernels"] >= len(manifest["groups"])
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_run_time_values_never_compile(folder_of, package, tmp_path):
+    """BR-10: one variant for each setting of the static values, whatever sizes, starts and strides."""
+    counts = run("count_variants.py", folder_of(package), package, cache=tmp_path)
+    assert all(count["launches"] >= 10 for count in counts.values()), counts
+    wrong = {g: c for g, c in counts.items() if c["variants"] != c["settings"]}
+    assert wrong == {}
+
+
+# What the checks must see: (changes, options of the compiler, the finding).
+FAULTS = {
+    "no_barrier": (
+        [("kernels.py", r"tl\.debug_barrier\(\)", "pass")],
+        (),
+        "no barrier between the last load and the first store",
+    ),
+    "narrow_strides": (
+        [
+            ("kernels.py", r"(program_id\(0\)\.to\()tl\.int64", r"\1tl.int32"),
+            ("manifest.json", r'("stride",\s*)"i64"', r'\1"i32"'),
+        ],
+        (),
+        "a 32-bit product reaches an address",
+    ),
+    "few_registers": ([], ("maxnreg=16",), "STACK is"),
+    "stored_elsewhere": (
+        [("kernels.py", r"(tl\.store\(\s*)ctx_positions_ptr", r"\1ctx_len_ptr")],
+        (),
+        "ctx_positions is never stored to",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_checks_see_what_they_are_for(tmp_path, fault):
+    changes, options, finding = FAULTS[fault]
+    folder, cache = changed(tmp_path, *changes), tmp_path / "cache"
+    found = run("compile_kernels.py", "90", folder, "dspark", "[5]", *options, cache=cache)
+    assert any(finding in problem for problem in found["problems"]), found
+
+
+def test_the_count_sees_a_specialised_argument(tmp_path):
+    folder = changed(tmp_path, ("kernels.py", r"do_not_specialize=\[[^\]]*\],", ""))
+    counts = run("count_variants.py", folder, "dspark", cache=tmp_path / "cache")
+    assert all(count["variants"] > count["settings"] for count in counts.values()), counts
