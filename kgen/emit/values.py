@@ -280,7 +280,7 @@ class ValuePrinter:
         )
 
     def _load(self, load: Load, body: Body, guard: LaneCode | None) -> LaneCode:
-        if load.safe:
+        if not self._needs_guard(load):
             guard = None
         items = [self.code(item, body, guard) for item in load.items]
         masks = [self._axis_mask(i) for i in self.lanes.order if any(i in c.lanes for c in items)]
