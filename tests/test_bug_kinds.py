@@ -9,10 +9,9 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import Any
 
+import calls
 import pytest
 import torch
-
-import calls
 from interpreter_memory import backwards
 
 pytestmark = pytest.mark.parametrize("reading", calls.READINGS)
@@ -59,7 +58,9 @@ def test_padded_rows_advance_no_live_slot(reading, device, slots, accepted, leng
 
 
 def test_live_rows_are_the_same_beside_a_padded_one(reading, device):
-    with_it = bookkeeping(reading, device, **PADDED, batch_to_slot=[0, 2, 3], num_accepted=[2, 1, 8])
+    with_it = bookkeeping(
+        reading, device, **PADDED, batch_to_slot=[0, 2, 3], num_accepted=[2, 1, 8]
+    )
     without = bookkeeping(reading, device, **PADDED, batch_to_slot=[0, 2], num_accepted=[2, 1])
     for name in ("bonus", "query_positions", "keep", "write_pages", "write_offsets", "num_ctx"):
         assert with_it[name][:2] == without[name], name
@@ -93,9 +94,7 @@ def test_lengths_over_three_steps(reading, device):
             G=1,
             K1=4,
         )
-        step = bookkeeping(
-            reading, device, K1=4, W=3, num_accepted=[accepted], ctx_len=[length, 0]
-        )
+        step = bookkeeping(reading, device, K1=4, W=3, num_accepted=[accepted], ctx_len=[length, 0])
         fixed = outcome(
             "block_fixup",
             reading,
@@ -262,7 +261,9 @@ def test_tables_written_into_wider_buffers(reading, device):
         block_offsets=view,
         block_tables=buffer[:, :9],
     )
-    want = outcome("refresh_block_tables", reading, device, **common, block_offsets=dense.to(device))
+    want = outcome(
+        "refresh_block_tables", reading, device, **common, block_offsets=dense.to(device)
+    )
     assert buffer[:4, :9].tolist() == want["block_tables"][:4]
     assert (buffer[:, 9:] == -9).all()
     assert (buffer[4] == -9).all()

@@ -12,9 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import building
+import pytest
 
 ROOT = Path(__file__).parents[1]
 HELPERS = ROOT / "tests" / "helpers"

@@ -5,7 +5,7 @@ every request has a context of its own, a prefix of its table row names pages th
 the rest of the row holds placeholders.
 """
 
-# ruff: noqa: N802, N803 - the sizes have the names of the specs
+# ruff: noqa: N802 - the sizes have the names of the specs
 
 import math
 from dataclasses import dataclass

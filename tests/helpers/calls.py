@@ -13,13 +13,12 @@ READINGS = ("kernel", "reference", "eager")
 UNTOUCHED = {torch.bool: True}
 
 
-def outcome(case: Any, reading: str, device: torch.device, **given: Any) -> dict[str, Any]:
-    """What the written tensors hold after a call, as nested lists.
+def arguments(case: Any, device: torch.device, **given: Any) -> dict[str, Any]:
+    """All arguments of a call, by name.
 
     Args:
         case: the group.
-        reading: `kernel`, `reference` or `eager`.
-        device: where to run.
+        device: where its tensors are.
         given: scalars, and tensors as nested lists or ready-made. A tensor that is left out is filled
             with 77 (true, if it is bool); its shape follows from the others', or from sizes given too.
     """
@@ -40,7 +39,6 @@ def outcome(case: Any, reading: str, device: torch.device, **given: Any) -> dict
         size = signature.sizes.get(name)
         if size is not None and size.derived is not None:
             values.setdefault(name, size.derived(values))
-    for name in signature.order:
         if name in signature.defaults:
             values.setdefault(name, signature.defaults[name](values))
     for name, declared in signature.tensors.items():
@@ -49,17 +47,26 @@ def outcome(case: Any, reading: str, device: torch.device, **given: Any) -> dict
             fill = UNTOUCHED.get(declared.dtype, 77)
             tensors[name] = torch.full(shape, fill, dtype=declared.dtype, device=device)
     ordered = {name: tensors.get(name) for name in signature.tensors}
-    arguments = {**ordered, **{name: values[name] for name in signature.scalars}}
+    return {**ordered, **{name: values[name] for name in signature.scalars}}
+
+
+def outcome(case: Any, reading: str, device: torch.device, **given: Any) -> dict[str, Any]:
+    """What the written tensors hold after a call in one reading, as nested lists."""
+    signature = case.signature
+    passed = arguments(case, device, **given)
     if reading == "kernel":
-        case.fused(**arguments)
+        case.fused(**passed)
     elif reading == "reference":
-        bound = signature.bind(tuple(ordered.values()), tuple(values[n] for n in signature.scalars))
-        case.reference(**arguments, **{name: bound[name] for name in case.reference_sizes})
+        bound = signature.bind(
+            tuple(passed[name] for name in signature.tensors),
+            tuple(passed[name] for name in signature.scalars),
+        )
+        case.reference(**passed, **{name: bound[name] for name in case.reference_sizes})
     else:
         known = inspect.signature(case.eager).parameters
-        case.eager(**{name: value for name, value in arguments.items() if name in known})
+        case.eager(**{name: value for name, value in passed.items() if name in known})
     written = [name for name, declared in signature.tensors.items() if declared.mode != "in"]
-    return {name: tensors[name].tolist() for name in written}
+    return {name: passed[name].tolist() for name in written}
 
 
 def dspark(group: str) -> Any:

@@ -54,7 +54,11 @@ def compiled(fn: Any, facts: dict, values: dict[str, int], target: GPUTarget, op
 
 def tensor_of(parameter: str) -> str:
     """The tensor of a pointer, or of one of a list's addresses: `pool_3` is `pool`."""
-    return parameter.removesuffix("_ptr") if parameter.endswith("_ptr") else parameter.rsplit("_", 1)[0]
+    return (
+        parameter.removesuffix("_ptr")
+        if parameter.endswith("_ptr")
+        else parameter.rsplit("_", 1)[0]
+    )
 
 
 @dataclass(eq=False)
@@ -128,7 +132,9 @@ def barrier_problems(loads, stores, barriers, what: str) -> list[str]:
     for tensor in sorted(set(loads) & set(stores)):
         last, first = max(loads[tensor]), min(stores[tensor])
         if not any(last < at < first for at in barriers):
-            problems.append(f"no barrier between the last load and the first store of {tensor} {what}")
+            problems.append(
+                f"no barrier between the last load and the first store of {tensor} {what}"
+            )
     return problems
 
 

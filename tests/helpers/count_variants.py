@@ -82,7 +82,10 @@ def main(folder: str, package: str) -> None:
     triton.runtime.driver.set_active(StandIn())
     sys.path.insert(0, str(Path(folder).parent))
     name = f"{Path(folder).name}.{package}"
-    ops, kernels = importlib.import_module(f"{name}.ops"), importlib.import_module(f"{name}.kernels")
+    ops, kernels = (
+        importlib.import_module(f"{name}.ops"),
+        importlib.import_module(f"{name}.kernels"),
+    )
     public = importlib.import_module(name)
     ops.runs_kernels = lambda _: True  # although the tensors are on the CPU
     manifest = json.loads((Path(folder) / package / "manifest.json").read_text())

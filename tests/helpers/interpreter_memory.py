@@ -82,9 +82,7 @@ class Watch:
         own = at[~self.shared[at]]
         self._fault(self.writer[own] != NOBODY, "lanes load what this launch has stored")
         known = self.reader[own]
-        self.reader[own] = np.where(
-            (known == NOBODY) | (known == self.program), self.program, MANY
-        )
+        self.reader[own] = np.where((known == NOBODY) | (known == self.program), self.program, MANY)
         self.read_in[own] = self.phase
         return inside
 

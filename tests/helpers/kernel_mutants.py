@@ -125,7 +125,9 @@ def _faults(kernel: ast.FunctionDef, node: ast.AST) -> list[tuple[str, Callable[
         case ast.Name(id, ast.Load()) if "_stride_" in id:
             names = [a.arg for a in kernel.args.args if "_stride_" in a.arg]
             other = names[(names.index(id) + 1) % len(names)] if id in names else id
-            return [(f"{other} for {id}", lambda: setattr(node, "id", other))] if other != id else []
+            return (
+                [(f"{other} for {id}", lambda: setattr(node, "id", other))] if other != id else []
+            )
         case ast.Name(id, ast.Load()) if id in ("r", "row") and _defines(kernel, "row"):
             other = "row" if id == "r" else "r"
             before = f"{other} for {id} in {_line(kernel, node)}"
@@ -138,7 +140,8 @@ def _line(kernel: ast.FunctionDef, node: ast.AST) -> str:
     statements = [
         n
         for n in ast.walk(kernel)
-        if isinstance(n, ast.Assign | ast.Expr | ast.For | ast.If) and any(c is node for c in ast.walk(n))
+        if isinstance(n, ast.Assign | ast.Expr | ast.For | ast.If)
+        and any(c is node for c in ast.walk(n))
     ]
     inner = statements[-1]
     match inner:

@@ -94,7 +94,7 @@ class _Drawer:
                 return self.guarded(again(), free | bound)
             case "reduce" | "first":
                 return self.reduction(kind, depth, free, bound)
-            case "scan" if (options := sorted((free - bound) & {"c", "k"})):
+            case "scan" if options := sorted((free - bound) & {"c", "k"}):
                 index = self.pick(options)
                 inner = f"clamp({self.number(depth - 1, free, bound | {index})}, -2, 2)"
                 return f"clamp({self.pick(('cumsum', 'cumprod'))}[{index}]({inner}), -99, 99)"
@@ -130,7 +130,9 @@ class _Drawer:
     def condition(self, depth: int, free: frozenset[str], bound: frozenset[str]) -> str:
         at = free | bound
         options = ["compare"] * 4
-        options += [f"{n}[{', '.join(a.split())}]" for n, a in FLAGS.items() if set(a.split()) <= at]
+        options += [
+            f"{n}[{', '.join(a.split())}]" for n, a in FLAGS.items() if set(a.split()) <= at
+        ]
         options += [name for name, (_, axes) in self.masks.items() if set(axes.split()) <= free] * 2
         if depth:
             options += ["and", "or", "not"]
@@ -175,7 +177,11 @@ def specs(draw: st.DrawFn) -> str:
         stores.append(f"{name}[{', '.join(axes) or '0'}]: {value}")
     # State is read by the program of its row alone, so that nothing may run over rows beside it.
     advanced = f"state[r]: clamp({drawer.number(2, frozenset('r'))}, -9, 9)"
-    texts = [*stores, advanced, *(text for text, _ in (*drawer.lets.values(), *drawer.masks.values()))]
+    texts = [
+        *stores,
+        advanced,
+        *(text for text, _ in (*drawer.lets.values(), *drawer.masks.values())),
+    ]
     if draw(st.booleans()) and not any("[r](" in text for text in texts):
         stores.append(advanced)
     text = _spec(drawer, tensors, stores)

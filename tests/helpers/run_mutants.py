@@ -19,10 +19,9 @@ from pathlib import Path
 
 os.environ["TRITON_INTERPRET"] = "1"
 
+import building
 import torch
 import triton  # noqa: F401 - once, before the forks
-
-import building
 from interpreter_memory import watched
 
 PROCESSES = 2
@@ -71,11 +70,13 @@ def main(jobs_file: str) -> None:
         read, write = os.pipe()
         child = os.fork()
         if child == 0:
-            os.close(read)
-            signal.alarm(SECONDS)
-            end, why = outcome(number, job)
-            os.write(write, json.dumps([end, why[:300]]).encode())
-            os._exit(0)
+            try:
+                os.close(read)
+                signal.alarm(SECONDS)
+                end, why = outcome(number, job)
+                os.write(write, json.dumps([end, why[:300]]).encode())
+            finally:
+                os._exit(0)
         os.close(write)
         running[child] = (number, read)
     while running:
