@@ -27,7 +27,7 @@ LEAVES = {
     "row_i64": ("i64", "r", "values: -9 .. 9"),
     "column": ("i64", "c", "values: -9 .. 9"),
     "lane": ("i32", "k", "values: -9 .. 9"),
-    "grid": ("i32", "r c", "values: -9 .. 9"),
+    "cell": ("i32", "r c", "values: -9 .. 9"),
     "turned": ("i64", "c r", "values: -9 .. 9, layout: any"),
     "lanes": ("i64", "r k", "values: -9 .. 9"),
     "byte": ("u8", "c", "values: 0 .. 255"),
