@@ -73,6 +73,7 @@ CATALOGUE: Mapping[str, str] = {
     "collision": "Two index points that store to one place leave the winner to chance.",
     "race": "Programs of one launch run in no order, so one may see what another has written.",
     # Schedules.
+    "nested-scan": "A loop keeps one running total, which the turns of a loop inside it would share.",
     "bad-schedule": "A schedule says how to run a group; it can't change what it computes.",
 }
 

@@ -67,10 +67,12 @@ def emit(plan: Plan) -> Kernel:
             head = "else:" if at == len(bodies) - 1 else f"{'el' if at else ''}if pid < end_{at}:"
             lines.append(f"    {head}")
             lines += [f"        {line}" if line else "" for line in body]
-    programs = counts[0]
-    for count in counts[1:]:
-        programs = infix("add", programs, count)
-    return Kernel(name, wrap("\n".join(lines)) + "\n", params, frozenset(helpers), programs)
+    programs = programs_of(plan.group, plan.roles[0], host=True)
+    for role in plan.roles[1:]:
+        programs = infix("add", programs, programs_of(plan.group, role, host=True))
+    text = wrap("\n".join(lines)) + "\n"
+    helpers |= {each for each in ("floor_div", "floor_mod") if f"{each}(" in text}  # of extents
+    return Kernel(name, text, params, frozenset(helpers), programs)
 
 
 def _annotation(param: Parameter) -> str:

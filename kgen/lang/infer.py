@@ -274,6 +274,11 @@ class Scope:
         if op in ("floordiv", "mod") and isinstance(same[1], Const) and same[1].value == 0:
             self.report.add("division-by-zero", args[1].span, "the divisor is 0")
             return None
+        numbers = [int(each.value) for each in same if isinstance(each, Const)]
+        if len(numbers) == len(same) and dtype not in FLOATS and op not in _COMPARISONS:
+            folded = fold(op, numbers)
+            if folded is not None:
+                return self._fits(Const(folded, dtype), dtype, span)
         return Op(op, same, "bool" if op in _COMPARISONS else dtype, axes)
 
     def _select(self, values: list[Value], args: tuple[Expr, ...], span: Span) -> Value | None:

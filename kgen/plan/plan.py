@@ -25,7 +25,7 @@ from kgen.analysis.places import (
 )
 from kgen.analysis.ranges import Ranges, check_ranges
 from kgen.diagnostics import Report
-from kgen.lang.typed import Given, Group, Let, Load, Param, Store, Value, walk
+from kgen.lang.typed import Given, Group, Let, Load, Param, Reduce, Scan, Store, Value, walk
 
 TILE = 1024  # elements of a wide tile: 8 for each of the 128 threads of 4 warps
 LOOP_TILE = 4096  # of one turn of a loop: few turns, since each waits for its loads
@@ -121,6 +121,8 @@ def make_plan(group: Group, report: Report) -> Plan | None:
         )
         for store in group.stores
     ]
+    extents = {index: ranges.mark(value) for index, value in group.extents.items()}
+    group = replace(group, extents=extents)
     roles = _roles(replace(group, lets=lets), stores, report)
     every = tuple(store for role in roles for store in (*role.stores, *role.once))
     for role in roles:
@@ -305,6 +307,9 @@ def _role(
         else:
             axes[index] = Axis(index, "loop", asked or LOOP_TILE)
     _narrow(group, [*stores, *once], axes)
+    for store in (*stores, *once):
+        for root in _roots(store):
+            _check_scans(group, root, store, axes, report)
     role = Role(tuple(stores), tuple(once), axes, reads, writes)
     _check_loops(role, report)
     return role
@@ -351,6 +356,26 @@ def _check_loops(role: Role, report: Report) -> None:
                 "would read what an earlier one stored",
                 f"make `{looped[0]}` a static size, or store to another tensor",
             )
+
+
+def _check_scans(
+    group: Group, root: Value, store: Store, axes: dict[str, Axis], report: Report
+) -> None:
+    """A running total over a loop can't be kept through the turns of a loop inside it."""
+    loops = {index for index, axis in axes.items() if axis.kind == "loop"}
+    for outer in walk(root, group.lets):
+        if not isinstance(outer, Reduce) or outer.index not in loops:
+            continue
+        for inner in walk(outer.arg, group.lets):
+            if isinstance(inner, Scan) and inner.index in outer.axes & loops:
+                report.add(
+                    "nested-scan",
+                    store.value_span,
+                    f"`{inner.kind}[{inner.index}]` runs inside `{outer.kind}[{outer.index}]`, and "
+                    f"`{inner.index}` goes on outside of it; both are loops here",
+                    f"make `{inner.index}` or `{outer.index}` a static size",
+                )
+                return
 
 
 def _warps(group: Group, role: Role) -> int:
