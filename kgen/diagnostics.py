@@ -72,6 +72,9 @@ CATALOGUE: Mapping[str, str] = {
     "free-index": "A stored value must be the same for every point that stores to one place.",
     "collision": "Two index points that store to one place leave the winner to chance.",
     "race": "Programs of one launch run in no order, so one may see what another has written.",
+    # Steps.
+    "bad-stage": "A step runs its stages in order; each must know what it works on.",
+    "step-race": "Two streams run in no order, so one stage may see what the other has written.",
     # Schedules.
     "nested-scan": "A loop keeps one running total, which the turns of a loop inside it would share.",
     "bad-schedule": "A schedule says how to run a group; it can't change what it computes.",

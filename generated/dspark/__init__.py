@@ -10,13 +10,17 @@ from torch import Tensor
 
 from . import ops
 from ._runtime import KgenCallError
+from ._warmup import no_jit, warm
+from .step import SWITCHES, DecodeStep
 
 __all__ = [
+    "DecodeStep",
     "KgenCallError",
     "accept_prefix",
     "block_fixup",
     "block_norm_rope_write",
     "block_write",
+    "configure",
     "context_kv_norm_rope_write",
     "context_kv_stage",
     "context_kv_write",
@@ -24,9 +28,11 @@ __all__ = [
     "gen_bookkeeping",
     "gen_bookkeeping_arena",
     "gqa_kv_write",
+    "no_jit",
     "noise_block",
     "noise_block_from_table",
     "refresh_block_tables",
+    "warmup",
 ]
 
 
@@ -597,3 +603,43 @@ def refresh_block_tables(
         ops.REFRESH_BLOCK_TABLES_OP(*args)
     else:
         ops.refresh_block_tables(*args)
+
+
+def warmup(device: torch.device | str, **static: int | list[int]) -> dict[str, int]:
+    """Compile and load every variant that a deployment needs: launches each once, on tiny tensors.
+
+    Groups that need a static size which is not given are left out. After it, `no_jit()` makes a
+    variant that was forgotten an error instead of a pause.
+
+    Args:
+        device: where the deployment runs.
+        static: static size or scalar -> its value, or a list of values: D=8, K=8.
+
+    Returns:
+        How many variants of each group were launched.
+
+    Raises:
+        KgenCallError: a name that is no static size or scalar of any group.
+    """
+    return warm(ops.GROUPS, device, static)
+
+
+def configure(
+    *,
+    fused: bool | None = None,
+    overlap: bool | None = None,
+    fused_norm: bool | None = None,
+) -> None:
+    """Turn the step's switches on or off; those left out stay as they are.
+
+    Before the first call they are what the environment says (KGEN_DSPARK_FUSED=1 and so on), else off.
+
+    Args:
+        fused: each group is one kernel instead of the eager chain.
+        overlap: the stages that may run on the aux stream do.
+        fused_norm: norm and rope inside the KV writes; their sums are trees, so the bits differ from the engine's.
+
+    Raises:
+        KgenCallError: a value that is no bool, or a switch without the one that it needs.
+    """
+    SWITCHES.configure(fused=fused, overlap=overlap, fused_norm=fused_norm)

@@ -14,18 +14,12 @@ from typing import Any, Protocol
 
 import torch
 
-from ._runtime import ScalarArg, Signature, SizeArg, TensorArg
+from ._runtime import LIMITS, ScalarArg, Signature, SizeArg, TensorArg
 
 WORLDS = 48
 _PROGRAMS = 48  # of one launch at most: the interpreter takes milliseconds for each
 _SHORT = 16  # a range of so few values has no ends to prefer
 _STATIC_CHOICES = (1, 2, 3, 4, 5, 7, 8)
-LIMITS = {
-    torch.bool: (0, 1),
-    torch.uint8: (0, 255),
-    torch.int32: (-(2**31), 2**31 - 1),
-    torch.int64: (-(2**63), 2**63 - 1),
-}
 _BITS = {
     torch.bool: torch.uint8,
     torch.float16: torch.int16,
@@ -185,8 +179,8 @@ def _number(
     if declared.static:
         fitting = [v for v in _STATIC_CHOICES if low < v <= high] or [low, min(high, low + 3)]
         # Few combinations, since each one is a kernel to compile on a GPU.
-        drawn = random.Random(f"{case.signature.group} {name} {seed % 6}").choice(fitting)
-        return low if seed % 12 == 5 else drawn
+        picked = random.Random(f"{case.signature.group} {name} {seed % 6}").choice(fitting)
+        return low if seed % 12 == 5 else picked
     if size:
         edges = [edge for edge in case.edges.get(name, ()) if low <= edge <= high]
         if large and edges:

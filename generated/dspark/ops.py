@@ -1488,3 +1488,20 @@ REFRESH_BLOCK_TABLES_OP = define(
     ") -> ()",
     refresh_block_tables,
 )
+
+GROUPS = {
+    "accept_prefix": (ACCEPT_PREFIX, accept_prefix),
+    "block_fixup": (BLOCK_FIXUP, block_fixup),
+    "block_norm_rope_write": (BLOCK_NORM_ROPE_WRITE, block_norm_rope_write),
+    "block_write": (BLOCK_WRITE, block_write),
+    "context_kv_norm_rope_write": (CONTEXT_KV_NORM_ROPE_WRITE, context_kv_norm_rope_write),
+    "context_kv_stage": (CONTEXT_KV_STAGE, context_kv_stage),
+    "context_kv_write": (CONTEXT_KV_WRITE, context_kv_write),
+    "context_positions": (CONTEXT_POSITIONS, context_positions),
+    "gen_bookkeeping": (GEN_BOOKKEEPING, gen_bookkeeping),
+    "gen_bookkeeping_arena": (GEN_BOOKKEEPING_ARENA, gen_bookkeeping_arena),
+    "gqa_kv_write": (GQA_KV_WRITE, gqa_kv_write),
+    "noise_block": (NOISE_BLOCK, noise_block),
+    "noise_block_from_table": (NOISE_BLOCK_FROM_TABLE, noise_block_from_table),
+    "refresh_block_tables": (REFRESH_BLOCK_TABLES, refresh_block_tables),
+}

@@ -14,10 +14,12 @@ import jinja2
 
 import kgen
 from kgen.emit.helpers import helper
+from kgen.emit.step import StepView
 from kgen.emit.view import View, make_view
 from kgen.lang.text import spec_text
 from kgen.plan.plan import Plan
-from kgen.spec.model import Package
+from kgen.plan.step import StepPlan
+from kgen.spec.package import Package
 
 _HERE = Path(kgen.__file__).parent
 # Beside the package in a checkout, inside it in a wheel.
@@ -26,17 +28,17 @@ _TEMPLATES = next(
     _HERE / "templates",
 )
 _RUNTIME = _HERE / "runtime"
-_VENDORED = ("_runtime.py", "_reference.py", "_launch.py", "_draw.py", "_testing.py")
+_VENDORED = ("_runtime.py", "_reference.py", "_launch.py", "_warmup.py", "_draw.py", "_testing.py")
 
 
-def render(package: Package, plans: tuple[Plan, ...]) -> dict[str, str]:
+def render(package: Package, plans: tuple[Plan, ...], step: StepPlan | None) -> dict[str, str]:
     """Every file of a generated package: path below the package's folder -> text."""
     views = [make_view(plan) for plan in plans]
     digest = hashlib.sha256(
         "".join(v.signature + v.kernel.text + v.reference for v in views).encode()
     ).hexdigest()
     used = {name for view in views for name in view.kernel.helpers}
-    context = {
+    context: dict[str, object] = {
         "package": package.name,
         "version": kgen.__version__,
         "namespace": f"kgen_{package.name}_{digest[:8]}",
@@ -44,7 +46,13 @@ def render(package: Package, plans: tuple[Plan, ...]) -> dict[str, str]:
         "helpers": [helper(name) for name in sorted(used)],
         "has_eager": any(view.group.eager for view in views),
         "reference_helpers": _reference_helpers(views),
+        "step": StepView(step, package.name) if step is not None else None,
     }
+    exports = ["KgenCallError", "no_jit", "warmup", *(view.name for view in views)]
+    exports += [step.class_name, "configure"] if step is not None else []
+    context["exports"] = sorted(exports)
+    static = sorted({name for plan in plans for name in plan.group.static_names})
+    context["example_static"] = ", ".join(f"{name}=8" for name in static[:2]) or "none here"
     env = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         undefined=jinja2.StrictUndefined,
@@ -68,7 +76,9 @@ def render(package: Package, plans: tuple[Plan, ...]) -> dict[str, str]:
         files[f"docs/{view.name}.md"] = page.render(context | {"view": view})
     if package.eager is not None:
         files["eager.py"] = package.eager
-    for name in _VENDORED:
+    if step is not None:
+        files["step.py"] = env.get_template("step.py.j2").render(context)
+    for name in (*_VENDORED, *(["_step.py"] if step is not None else [])):
         files[name] = (_RUNTIME / name).read_text(encoding="utf-8")
     files["manifest.json"] = _manifest(package, views, files)
     return files

@@ -19,7 +19,8 @@ from kgen.lang.syntax import Call, Expr, Item, Name
 from kgen.lang.typed import Given, Group, Let, Scalar, Size, Tensor, Value, is_host, walk
 from kgen.lang.types import ELEMENT_TYPES, DType
 from kgen.spec.located import Text
-from kgen.spec.model import GroupSpec, Package, ScalarSpec, TensorSpec
+from kgen.spec.model import GroupSpec, ScalarSpec, TensorSpec
+from kgen.spec.package import Package
 
 
 def check(spec: GroupSpec, package: Package, report: Report) -> Group | None:

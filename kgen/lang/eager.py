@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from kgen.diagnostics import Report, nearest
-from kgen.spec.model import GroupSpec, Package
+from kgen.spec.model import GroupSpec
+from kgen.spec.package import Package
 
 
 def check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
@@ -50,3 +51,15 @@ def check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
             + ", ".join(f"`{each}`" for each in sorted(wrong)),
             "it takes the group's tensors and scalars, keyword-only and by the same names",
         )
+
+
+def eager_parameters(package: Package, name: str) -> frozenset[str]:
+    """The keyword arguments of a function in eager.py; none if it can't be read."""
+    try:
+        tree = ast.parse(package.eager or "")
+    except SyntaxError:
+        return frozenset()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return frozenset(arg.arg for arg in node.args.kwonlyargs)
+    return frozenset()

@@ -25,6 +25,13 @@ DTYPES = {
     "bf16": torch.bfloat16,
     "f32": torch.float32,
 }
+# The least and the greatest value of a type of integers.
+LIMITS = {
+    torch.bool: (0, 1),
+    torch.uint8: (0, 255),
+    torch.int32: (-(2**31), 2**31 - 1),
+    torch.int64: (-(2**63), 2**63 - 1),
+}
 _LIMITS: dict[str, tuple[float, float]] = {
     "f32": (-math.inf, math.inf),
     "static": (-(2**63), 2**63 - 1),
