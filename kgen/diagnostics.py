@@ -159,7 +159,7 @@ def render(found: Diagnostic, sources: Mapping[str, str], colour: bool = False) 
     lines.append(f"  --> {span.file}:{span.line}:{span.column}")
     text = sources.get(span.file, "").splitlines()
     if 0 < span.line <= len(text):
-        line = text[span.line - 1].replace("\t", " ")
+        line = "".join(char if char.isprintable() else " " for char in text[span.line - 1])
         number = str(span.line)
         width = max(1, min(span.end_column, len(line) + 1) - span.column)
         lines.append(f"{' ' * len(number)} |")

@@ -415,7 +415,7 @@ def no_specs(_: pytest.MonkeyPatch) -> None:
         (no_specs, ["error[no-specs]: no spec files (*.yaml) in specs"]),
         (spec_is(""), ["error[empty-file]", "specs/pack/doubled.yaml:1:1"]),
         (spec_is("# later\n"), ["error[empty-file]"]),
-        (spec_is("group: [doubled\n"), ["error[bad-yaml]: this is not YAML"]),
+        (spec_is("group: [doubled\n"), ["error[bad-yaml]: the `[` that opens here is not closed"]),
         (spec_is("doubled\n"), ["error[wrong-shape]: a spec file holds one mapping"]),
         (
             spec_is(DOUBLED + "group: twice\n"),
