@@ -362,6 +362,7 @@ def test_json_of_mistakes(run: Run, command: str) -> None:
                 "message": "there is no tensor `y`",
                 "why": CATALOGUE["unknown-name"],
                 "help": "there is `out`, `x`",
+                "also": [],
             }
         ]
     }
