@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import warnings
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -140,7 +141,9 @@ def parse(text: Text, report: Report) -> Expr | None:
         report.add("bad-syntax", text.span, "an expression is missing here")
         return None
     try:
-        tree = ast.parse(text.value, mode="eval")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of Python, about `1if x else y` and the like
+            tree = ast.parse(text.value, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         report.add("bad-syntax", *_unread(text, error))
         return None
