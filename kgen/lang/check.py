@@ -283,7 +283,7 @@ class _Checker:
         self.report.add(
             "bad-choice",
             text.span,
-            f"`{text.value}` is not a `distinct`",
+            f"`{text.value}` is no value of `distinct`",
             "write `true`, or `except slots - 1` for the one value that may repeat",
         )
         return (False, None)

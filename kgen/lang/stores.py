@@ -122,7 +122,7 @@ def _collide(
         scope.report.add(
             "bad-choice",
             text.span,
-            f"`{text.value}` is not a `collide`",
+            f"`{text.value}` is no value of `collide`",
             "write `first k` or `last k`: the point with the lowest or the highest k wins",
         )
         return None
