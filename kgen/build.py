@@ -14,6 +14,7 @@ from pathlib import Path
 
 from kgen.diagnostics import Report, SpecError
 from kgen.emit.package import render
+from kgen.emit.reductions import ScanInLoopError
 from kgen.lang.check import check
 from kgen.lang.typed import Group
 from kgen.plan.plan import Plan, make_plan
@@ -39,7 +40,11 @@ def compile_package(package: Package, report: Report) -> Built:
     groups = [group for spec in package.groups if (group := check(spec, package, report))]
     plans = [plan for group in groups if (plan := make_plan(group, report))]
     whole = len(plans) == len(package.groups) and not report.diagnostics
-    files = render(package, tuple(plans)) if whole else {}
+    files: dict[str, str] = {}
+    try:
+        files = render(package, tuple(plans)) if whole else {}
+    except ScanInLoopError as error:
+        report.add("scan-in-loop", error.span or groups[0].span, str(error), error.help)
     return Built(package, tuple(groups), tuple(plans), files)
 
 

@@ -82,6 +82,7 @@ CATALOGUE: Mapping[str, str] = {
     "free-index": "A stored value must be the same for every point that stores to one place.",
     "collision": "Two index points that store to one place leave the winner to chance.",
     "race": "Programs of one launch run in no order, so one may see what another has written.",
+    "scan-in-loop": "A running sum is carried from turn to turn of the innermost loop.",
     # Schedules.
     "bad-schedule": "A schedule says how to run a group; it can't change what it computes.",
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from kgen.diagnostics import Span
 from kgen.emit.lanes import LaneCode
 from kgen.emit.parameters import (
     TL_TYPES,
@@ -20,6 +21,15 @@ from kgen.lang.typed import (
 from kgen.lang.types import LIMITS, DType
 
 _LONG = 60  # characters beyond which what is reduced gets a name
+
+
+class ScanInLoopError(Exception):
+    """A scan over a loop would have to be carried through another loop within."""
+
+    def __init__(self, kind: str, index: str, inner: str) -> None:
+        super().__init__(f"`{kind}[{index}]` is asked for within a loop over `{inner}`")
+        self.help = f"make the size of `{index}` or `{inner}` static, or store the scan by itself"
+        self.span: Span | None = None
 
 
 @dataclass(slots=True)
@@ -114,7 +124,8 @@ class ReductionPrinter(ValuePrinter):
             return LaneCode(scanned, lanes)
         # The running total enters each turn of the loop and leaves it with the turn's own added.
         assert body.parent is not None
-        assert body.loops[-1] == value.index, "a scan runs along the innermost loop"
+        if body.loops[-1] != value.index:
+            raise ScanInLoopError(value.kind, value.index, body.loops[-1])
         left = tuple(lane for lane in lanes if lane != value.index)
         total = self.names.fresh(f"{hint}_total")
         full = call("tl.full", self.lanes.shape(left), neutral, "tl.int64")

@@ -13,7 +13,7 @@ from kgen.emit.parameters import (
     plain,
     programs_of,
 )
-from kgen.emit.reductions import ReductionPrinter
+from kgen.emit.reductions import ReductionPrinter, ScanInLoopError
 from kgen.emit.values import Body, conjuncts
 from kgen.lang.text import Code, call, infix, method
 from kgen.lang.typed import (
@@ -147,6 +147,13 @@ class RolePrinter(ReductionPrinter):
     # Stores.
 
     def _store(self, store: Store, body: Body, *, first: bool) -> list[str]:
+        try:
+            return self._store_lines(store, body, first=first)
+        except ScanInLoopError as error:
+            error.span = store.value_span
+            raise
+
+    def _store_lines(self, store: Store, body: Body, *, first: bool) -> list[str]:
         guard = None
         if store.when is not None:
             guard = self._named(store.when, f"{store.tensor}_when", body, None)

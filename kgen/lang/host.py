@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from kgen.lang import syntax
 from kgen.lang.infer import Scope
-from kgen.lang.typed import Given, Index, Load, Op, Reduce, Ref, Scan, Value, walk
-from kgen.lang.types import LIMITS
+from kgen.lang.typed import Cast, Given, Index, Load, Op, Reduce, Ref, Scan, Value, walk
+from kgen.lang.types import LIMITS, widens
 from kgen.spec.located import Text
 
 _DEVICE_ONLY = ("sqrt", "rsqrt", "exp")
@@ -27,6 +27,15 @@ def host(scope: Scope, text: Text, what: str) -> Value | None:
             text.span,
             f"{what} is known before the launch, and this {early}",
             "use sizes and scalars here",
+        )
+        return None
+    cut = next((e for e in parts if isinstance(e, Cast) and _cuts(e)), None)
+    if cut is not None:
+        scope.report.add(
+            "wrong-type",
+            text.span,
+            f"{what} is worked out in whole numbers of any length; {cut.dtype}(...) would cut them",
+            f"leave the cast out, or write min(..., {LIMITS[cut.dtype][1]}) for a bound",
         )
         return None
     late = next((e for e in parts if isinstance(e, Op) and e.op in _DEVICE_ONLY), None)
@@ -74,6 +83,16 @@ def ends_of(
             scope.report.add("wrong-type", end.span, "an end of a range is a number")
             return None
     return (low, high)
+
+
+def _cuts(cast: Cast) -> bool:
+    """Whether a cast to an integer may lose bits."""
+    source = cast.arg.arg if isinstance(cast.arg, Cast) else cast.arg
+    return (
+        source.dtype in LIMITS
+        and cast.dtype in ("u8", "i32")
+        and not widens(source.dtype, cast.dtype)
+    )
 
 
 def _only_in_kernels(value: Value) -> str:
