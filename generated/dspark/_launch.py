@@ -5,6 +5,7 @@ Needs torch and triton.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import torch
@@ -22,7 +23,9 @@ _libraries: dict[str, torch.library.Library] = {}
 
 def interpreted() -> bool:
     """Whether Triton runs kernels in its interpreter."""
-    return bool(triton.knobs.runtime.interpret)
+    if hasattr(triton, "knobs"):  # from Triton 3.4 on
+        return bool(triton.knobs.runtime.interpret)
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
 
 
 def runs_kernels(device: torch.device) -> bool:

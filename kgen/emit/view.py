@@ -10,10 +10,11 @@ import re
 import textwrap
 from dataclasses import dataclass
 
+from kgen.diagnostics import counted
 from kgen.emit import reference, triton
 from kgen.emit.layout import wrap
 from kgen.emit.parameters import Parameter, list_limit
-from kgen.lang.text import spec_text
+from kgen.lang.text import Code, call, infix, spec_text
 from kgen.lang.typed import Const, Group, Load, Param, Ref, Scalar, Select, Tensor, Value, walk
 from kgen.lang.types import FLOATS
 from kgen.plan.plan import Plan, Role
@@ -304,6 +305,33 @@ class View:
     # The page of the group.
 
     @property
+    def values(self) -> dict[str, str]:
+        """What each tensor holds by its declaration."""
+        return {name: _values(tensor) for name, tensor in self.group.tensors.items()}
+
+    @property
+    def docs(self) -> dict[str, str]:
+        """What each tensor and scalar is."""
+        return {each.name: each.doc.replace("|", "\\|") for each in self.ordered}
+
+    @property
+    def program_words(self) -> str:
+        """How many programs of how many warps the launch has."""
+        total: Code | None = None
+        for role in self.plan.roles:
+            count: Code | None = None
+            for axis in role.program:
+                extent = spec_text(self.group.extents[axis.index])
+                if axis.tile != 1:
+                    extent = call("ceil", infix("truediv", extent, Code(str(axis.tile))))
+                count = extent if count is None else infix("mul", count, extent)
+            count = count or Code("1")
+            total = count if total is None else infix("add", total, count)
+        number = str(total)
+        shown = "1 program" if number == "1" else f"`{number}` programs"
+        return f"{shown} of {counted(self.plan.warps, 'warp')}"
+
+    @property
     def roles(self) -> list[str]:
         """What each kind of program does."""
         return [_role_text(self.group, role) for role in self.plan.roles]
@@ -363,6 +391,15 @@ def _tensor_arguments(tensor: Tensor) -> str:
     if tensor.optional:
         args.append("optional=True")
     return ", ".join(args)
+
+
+def _values(tensor: Tensor) -> str:
+    facts = [f"`{tensor.values_text}`"] if tensor.values_text else []
+    if tensor.repeats is not None:
+        facts.append(f"none twice, except `{spec_text(tensor.repeats)}`")
+    elif tensor.distinct:
+        facts.append("none twice")
+    return ", ".join(facts) or "any"
 
 
 def _sentence(doc: str) -> str:

@@ -7,7 +7,7 @@ shared through `Ref`, a use of a let, whose own tree stands in `Group.lets`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from kgen.diagnostics import Span
@@ -74,6 +74,7 @@ class Load:
     dtype: DType
     axes: Axes
     safe: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class Op:
     args: tuple[Value, ...]
     dtype: DType
     axes: Axes
+    divisor_span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Reduce:
     """`sum`, `count`, `min`, `max`, `any`, `all` or `first` over an index, which it binds.
 
     Over nothing a sum and a count are 0, `any` is false, `all` true, `min` the type's largest value,
-    `max` its smallest, and `first` is `none`.
+    `max` its smallest, and `first` is `none`. `before`: the index of a `prefix` that this was.
     """
 
     kind: str
@@ -120,6 +122,7 @@ class Reduce:
     none: Value | None
     dtype: DType
     axes: Axes
+    before: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ class Size:
     derived: Value | None
     text: str
     span: Span
+    range_span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,8 @@ class Scalar:
     text: str
     doc: str
     span: Span
+    range_span: Span | None = None
+    default_span: Span | None = None
 
     @property
     def static(self) -> bool:
@@ -190,6 +196,7 @@ class Tensor:
     values_text: str
     doc: str
     span: Span
+    range_span: Span | None = None
 
     @property
     def text(self) -> str:
@@ -234,7 +241,10 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One checked group. `extents` maps each index, in order, to how many values it takes."""
+    """One checked group. `extents` maps each index, in order, to how many values it takes.
+
+    `scheduled` is where the schedule names each index, `tile.c` or `program.r`.
+    """
 
     name: str
     summary: str
@@ -255,6 +265,7 @@ class Group:
     file: str
     sha256: str
     span: Span
+    scheduled: dict[str, Span]
 
     @property
     def static_names(self) -> tuple[str, ...]:

@@ -124,6 +124,7 @@ def make_plan(group: Group, report: Report) -> Plan | None:
     extents = {index: ranges.mark(value) for index, value in group.extents.items()}
     group = replace(group, extents=extents)
     roles = _roles(replace(group, lets=lets), stores, report)
+    _check_schedule(group, roles, report)
     every = tuple(store for role in roles for store in (*role.stores, *role.once))
     for role in roles:
         programs = frozenset(axis.index for axis in role.program)
@@ -156,6 +157,30 @@ def make_plan(group: Group, report: Report) -> Plan | None:
         static_names=tuple(name for name in statics if name in used),
         given=tuple(sorted({v.tensor for v in values if isinstance(v, Given)})),
     )
+
+
+def _check_schedule(group: Group, roles: tuple[Role, ...], report: Report) -> None:
+    """What a schedule asks for in vain."""
+    kinds = {(axis.index, axis.kind) for role in roles for axis in role.axes.values()}
+    for index in group.tile:
+        if not {(index, "row"), (index, "tile"), (index, "loop")} & kinds:
+            lanes = (index, "lanes") in kinds
+            report.add(
+                "bad-schedule",
+                group.scheduled[f"tile.{index}"],
+                f"a tile of `{index}` has no effect: "
+                + ("each program has all of its values" if lanes else "no store runs over it"),
+                "leave it out",
+            )
+    for index in group.program or ():
+        if not {(index, "row"), (index, "tile")} & kinds:
+            report.add(
+                "bad-schedule",
+                group.scheduled[f"program.{index}"],
+                f"no programs can be laid over `{index}`",
+                "a store's programs are laid over indices that its place varies with, and that no "
+                "reduction or scan of it runs over",
+            )
 
 
 def _roots(store: Store) -> tuple[Value, ...]:
@@ -369,7 +394,7 @@ def _check_scans(
         for inner in walk(outer.arg, group.lets):
             if isinstance(inner, Scan) and inner.index in outer.axes & loops:
                 report.add(
-                    "nested-scan",
+                    "scan-in-loop",
                     store.value_span,
                     f"`{inner.kind}[{inner.index}]` runs inside `{outer.kind}[{outer.index}]`, and "
                     f"`{inner.index}` goes on outside of it; both are loops here",

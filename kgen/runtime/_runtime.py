@@ -95,7 +95,11 @@ _FUNCTIONS = {
     "abs": abs,
     "i32": int,
     "i64": int,
-    "u8": lambda value: value & 255,
+    "u8": lambda value: int(value) & 255,
+    "bool": bool,
+    "f16": lambda value: torch.tensor(value, dtype=torch.float16).item(),
+    "bf16": lambda value: torch.tensor(value, dtype=torch.bfloat16).item(),
+    "f32": lambda value: torch.tensor(value, dtype=torch.float32).item(),
     "clamp": lambda value, low, high: max(min(value, high), low),
 }
 

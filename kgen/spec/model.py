@@ -109,6 +109,11 @@ def read_group(path: Path, shown: str, report: Report) -> GroupSpec | None:
         if isinstance(part, Block) and not part.entries:
             report.add("missing-key", part.span, f"`{key}` is empty: a group has at least one")
             return None
+    for key in ("group", "summary"):
+        words = root.get(key)
+        if isinstance(words, Text) and not words.value.strip():
+            report.add("missing-key", words.span, f"`{key}` is empty")
+            return None
     group = _group(root, shown, hashlib.sha256(text.encode()).hexdigest())
     _check_names(group, report)
     return group
@@ -141,24 +146,35 @@ def shape_error(
     shown = ".".join(path)
     match kind:
         case "extra_forbidden":
-            report.add(
-                "unknown-key",
-                span,
-                f"unknown key `{path[-1]}`",
-                nearest(path[-1], keys(path[:-1])),
-            )
+            cut = any(char in path[-1] for char in "()[]") or node == Text("", node.span)
+            help = nearest(path[-1], keys(path[:-1]))
+            if len(path) > 1 and cut:
+                help = "inside {} a comma ends a value; put quotes around the one before this"
+            report.add("unknown-key", span, f"unknown key `{path[-1]}`", help)
         case "missing":
             report.add("missing-key", span, f"`{shown}` is missing", f"add `{path[-1]}: ...` here")
         case "literal_error":
             report.add(
                 "bad-choice",
                 node.span,
-                f"`{plain(node)}` is not a `{path[-1]}`",
+                f"`{plain(node)}` is no value of `{path[-1]}`",
                 f"write {context.get('expected')}".replace("'", "`"),
             )
         case _:
-            wanted = {"string_type": "text", "list_type": "a list"}.get(kind, "a mapping of keys")
-            report.add("wrong-shape", span, f"`{shown}` must be {wanted}")
+            wanted, help = _WANTED.get(
+                kind, ("a mapping of keys", "write `NAME: VALUE` under it, a line each")
+            )
+            if isinstance(node, Text) and not node.value:
+                message = f"`{shown}` is empty; it must be {wanted}"
+            else:
+                message = f"`{shown}` must be {wanted}"
+            report.add("wrong-shape", span, message, help)
+
+
+_WANTED = {
+    "string_type": ("text", "write it in one line, in quotes if it has brackets or commas"),
+    "list_type": ("a list", "write [r, k]"),
+}
 
 
 def text_of(block: Block, key: str) -> Text | None:
@@ -283,12 +299,17 @@ def _check_names(group: GroupSpec, report: Report) -> None:
     )
     for name in (group.name, *declared):
         if not is_name(name.value):
+            taken = name.value in _RESERVED or keyword.iskeyword(name.value)
+            reason = (
+                "is taken by Python, the language or generated code" if taken else "can't be a name"
+            )
             report.add(
                 "bad-name",
                 name.span,
-                f"`{name.value}` can't be a name",
-                "use letters, digits and underscores, start with a letter, and avoid Python's and "
-                "the language's own words",
+                f"`{name.value}` {reason}",
+                f"write another: {name.value}_"
+                if taken
+                else "use ASCII letters, digits and underscores, and start with a letter",
             )
     for name in declared:
         if name.value in seen:
