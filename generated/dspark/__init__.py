@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from . import ops
+from ._debug import KgenDeviceCheckError
 from ._runtime import KgenCallError
 
 __all__ = [
     "KgenCallError",
+    "KgenDeviceCheckError",
     "accept_prefix",
     "block_fixup",
     "block_norm_rope_write",
@@ -555,7 +557,8 @@ def noise_block_from_table(*, embed_ids: Tensor, embed_table: Tensor, noise: Ten
     """The draft block's input, gathered from an embedding table that is not sharded.
 
     Args:
-        embed_ids: i64[G + 1], in. Token ids; one outside the table has a row of zeros.
+        embed_ids: i64[G + 1], in, expected 0 .. vocab - 1. Token ids; one outside the table has
+            a row of zeros.
         embed_table: bf16[vocab, H], in.
         noise: bf16[G, W, H], out.
 

@@ -128,6 +128,7 @@ class TensorArg:
         length: str = "",
         *,
         optional: bool = False,
+        expected: str = "",
     ) -> None:
         name, inner = type.removesuffix("]").split("[", 1)
         self.type, self.mode, self.layout = type, mode, layout
@@ -135,7 +136,7 @@ class TensorArg:
         self.optional = optional
         self.dtype = DTYPES[name]
         self.dims = tuple(Expr(dim.strip()) for dim in _split(inner))
-        self.values = Range.parse(values)
+        self.values, self.expected = Range.parse(values), Range.parse(expected)
         self.distinct = bool(distinct)
         self.repeats = Expr(distinct.removeprefix("except ")) if "except" in distinct else None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import jinja2
 
 import kgen
+from kgen.emit.checks import check_helper
 from kgen.emit.helpers import helper
 from kgen.emit.view import View, make_view
 from kgen.lang.text import spec_text
@@ -26,7 +27,7 @@ _TEMPLATES = next(
     _HERE / "templates",
 )
 _RUNTIME = _HERE / "runtime"
-_VENDORED = ("_runtime.py", "_reference.py", "_launch.py", "_draw.py", "_testing.py")
+_VENDORED = ("_runtime.py", "_reference.py", "_launch.py", "_debug.py", "_draw.py", "_testing.py")
 
 
 def render(package: Package, plans: tuple[Plan, ...]) -> dict[str, str]:
@@ -36,12 +37,17 @@ def render(package: Package, plans: tuple[Plan, ...]) -> dict[str, str]:
         "".join(v.signature + v.kernel.text + v.reference for v in views).encode()
     ).hexdigest()
     used = {name for view in views for name in view.kernel.helpers}
+    checked = {name for view in views for name in view.check.helpers}
     context = {
         "package": package.name,
         "version": kgen.__version__,
         "namespace": f"kgen_{package.name}_{digest[:8]}",
         "views": views,
         "helpers": [helper(name) for name in sorted(used)],
+        "checked_views": [view for view in views if view.check.checked],
+        "has_trusted": any(view.check.trusted for view in views),
+        "imported_helpers": sorted(checked & used),
+        "check_helpers": [check_helper(name) or helper(name) for name in sorted(checked - used)],
         "has_eager": any(view.group.eager for view in views),
         "reference_helpers": _reference_helpers(views),
     }
@@ -55,6 +61,7 @@ def render(package: Package, plans: tuple[Plan, ...]) -> dict[str, str]:
     )
     files = {
         "__init__.py": env.get_template("init.py.j2").render(context),
+        "debug.py": env.get_template("debug.py.j2").render(context),
         "kernels.py": env.get_template("kernels.py.j2").render(context),
         "reference.py": env.get_template("reference.py.j2").render(context),
         "ops.py": env.get_template("ops.py.j2").render(context),

@@ -6,13 +6,15 @@ In: a plan and the emitters' texts. Out: `View`, whose properties the templates 
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import textwrap
 from dataclasses import dataclass
 
-from kgen.emit import reference, triton
+from kgen.emit import checks, reference, triton
 from kgen.emit.layout import wrap
 from kgen.emit.parameters import Parameter, list_limit
+from kgen.emit.prune import words
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Const, Group, Load, Param, Ref, Scalar, Select, Tensor, Value, walk
 from kgen.lang.types import FLOATS
@@ -22,7 +24,8 @@ from kgen.plan.plan import Plan, Role
 def make_view(plan: Plan) -> View:
     """The view of a plan."""
     text = reference.emit(plan.group)
-    return View(plan.group, plan, triton.emit(plan), text.text, text.sizes)
+    kernel, check = triton.emit(plan), checks.emit(plan)
+    return View(plan.group, plan, kernel, check, text.text, text.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,7 @@ class View:
     group: Group
     plan: Plan
     kernel: triton.Kernel
+    check: checks.CheckKernel
     reference: str
     reference_sizes: tuple[str, ...]
 
@@ -138,6 +142,7 @@ class View:
         for tensor in group.tensors.values():
             facts = [tensor.text, tensor.mode + (", may be left out" if tensor.optional else "")]
             facts += [f"values {tensor.values_text}"] if tensor.values_text else []
+            facts += [f"expected {tensor.expected_text}"] if tensor.expected_text else []
             facts += [f"layout {tensor.layout}"] if tensor.layout != "rows" else []
             lines.append(f"    {tensor.name}: {', '.join(facts)}." + _sentence(tensor.doc))
         lines += [f"    {s.name}: {s.text}.{_sentence(s.doc)}" for s in group.scalars.values()]
@@ -212,9 +217,11 @@ class View:
     @property
     def launch(self) -> str:
         """The launch, every argument by position except the compile-time ones."""
-        args = [f"kernels.{self.kernel.name}", "programs", self.device]
-        keywords = []
-        for each in self.kernel.parameters:
+        return self._launch(f"kernels.{self.kernel.name}", self.kernel.parameters)
+
+    def _launch(self, kernel: str, parameters: tuple[Parameter, ...]) -> str:
+        args, keywords = [kernel, "programs", self.device], []
+        for each in parameters:
             match each.kind:
                 case "address" | "stride" if each.element is not None:
                     if each.element == 0:
@@ -227,6 +234,9 @@ class View:
                     keywords.append(f"{each.name}={each.source}")
                 case "block":
                     keywords.append(f"{each.name}={self._block(each.name)}")
+                case "limit" | "buffer":
+                    if "*_more" not in args:
+                        args.append("*_more")
                 case _:
                     args.append(each.source)
         keywords.append(f"num_warps={self.plan.warps}")
@@ -243,6 +253,60 @@ class View:
         if axis.tile is not None:
             return str(axis.tile)
         return f"rt.lanes({spec_text(self.group.extents[axis.index])})"
+
+    # Debug mode.
+
+    @property
+    def check_definition(self) -> str:
+        """The head of the function that launches the group's check."""
+        more = "v: rt.Values, _more: list[Any], "
+        return _head(f"launch_{self.check.name}", more + self.parameters, keyword=False)
+
+    @property
+    def check_sizes(self) -> list[str]:
+        """Sizes and scalars that the launch of the check reads from the bound values."""
+        used = words((self.programs, self.check_launch))
+        return [name for name in self.sizes_used if name in used]
+
+    @property
+    def check_launch(self) -> str:
+        """The launch of the check."""
+        return self._launch(self.check.name, self.check.parameters)
+
+    @property
+    def check_table(self) -> str:
+        """The constructor call of the group's `Checks`."""
+        check, group = self.check, self.group
+        axes = {i for each in check.checks for i in each.axes}
+        axes |= {i for stores in check.trusted.values() for each in stores for i in each}
+        extents = {i: spec_text(e).text for i, e in group.extents.items() if i in axes}
+        reasons = {
+            name: next(s.trusted for s in group.stores if s.tensor == name and s.trusted)
+            for name in check.trusted
+        }
+        lines = [
+            f"{self.constant} = Checks(",
+            f"    launch_{check.name},",
+            f"    extents={json.dumps(extents)},",
+            "    checks=(",
+            *(
+                f'        Check("{each.tensor}", "{each.what}", {_tuple(each.axes)}),'
+                for each in check.checks
+            ),
+            "    ),",
+            f"    limits={_tuple(check.limits)},",
+        ]
+        if check.distinct:
+            lines.append(f"    distinct={_tuple(check.distinct)},")
+        if check.trusted:
+            lines.append("    trusted={")
+            for name, stores in check.trusted.items():
+                each = ", ".join(_tuple(store) for store in stores)
+                reason = json.dumps(reasons[name].replace('"', "'"))
+                lines += [f'        "{name}": Trusted(', f"            {reason},"]
+                lines += [f"            [{each}],", "        ),"]
+            lines.append("    },")
+        return wrap("\n".join([*lines, ")"]))
 
     @property
     def case(self) -> str:
@@ -353,6 +417,8 @@ def _tensor_arguments(tensor: Tensor) -> str:
         args.append(f'mode="{tensor.mode}"')
     if tensor.values_text:
         args.append(f'values="{tensor.values_text}"')
+    if tensor.expected_text:
+        args.append(f'expected="{tensor.expected_text}"')
     if tensor.distinct:
         what = f"except {spec_text(tensor.repeats)}" if tensor.repeats is not None else "true"
         args.append(f'distinct="{what}"')
@@ -363,6 +429,12 @@ def _tensor_arguments(tensor: Tensor) -> str:
     if tensor.optional:
         args.append("optional=True")
     return ", ".join(args)
+
+
+def _tuple(items: tuple[str, ...]) -> str:
+    """A tuple of texts, as Python."""
+    inner = ", ".join(json.dumps(item) for item in items)
+    return f"({inner}{',' if len(items) == 1 else ''})"
 
 
 def _sentence(doc: str) -> str:

@@ -245,7 +245,8 @@ class _Checker:
                 self.report.add("data-dependent", item.span, "a dimension is made of sizes")
                 ok = False
         ends = self._ends(spec.values, "the range of a tensor's values")
-        if not ok or ends is None:
+        expected = self._ends(spec.expected, "the range of a tensor's expected values")
+        if not ok or ends is None or expected is None:
             return None
         distinct, repeats = self._distinct(spec)
         length = None
@@ -266,6 +267,7 @@ class _Checker:
             mode=cast('Literal["in", "out", "inout"]', spec.mode),
             low=ends[0],
             high=ends[1],
+            expected=expected,
             distinct=distinct,
             repeats=repeats,
             layout=cast('Literal["contiguous", "rows", "any"]', spec.layout),
@@ -273,6 +275,7 @@ class _Checker:
             optional=spec.optional,
             type_text=spec.type.value,
             values_text=spec.values.value if spec.values else "",
+            expected_text=spec.expected.value if spec.expected else "",
             doc=spec.doc,
             span=spec.name.span,
         )

@@ -34,6 +34,7 @@ class TensorSpec:
     type: Text
     mode: str
     values: Text | None
+    expected: Text | None
     distinct: Text | None
     layout: str
     list: Text | None
@@ -238,6 +239,7 @@ def _group(root: Block, file: str, sha256: str) -> GroupSpec:
                 _need(block, "type"),
                 _need(block, "mode").value if block.get("mode") else "in",
                 _text(block, "values"),
+                _text(block, "expected"),
                 _text(block, "distinct"),
                 _need(block, "layout").value if block.get("layout") else "rows",
                 _text(block, "list"),
@@ -300,7 +302,8 @@ _RESERVED = frozenset(
     "tl triton torch kernels reference launch testing package grid kernel "
     "runs_kernels define NAMESPACE CASE warmup num_warps num_stages "
     "num_ctas maxnreg launch_pdl enable_fp_fusion debug floor_div floor_mod multiply smaller larger "
-    "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError".split()
+    "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError "
+    "KgenDeviceCheckError checked Check Checks report".split()
 )
 
 
