@@ -367,7 +367,7 @@ def gen_bookkeeping(
         accepted_tokens: i32[batch, K1], in.
         num_accepted: i32[batch], in, values 0 .. K1.
         batch_to_slot: i64[max_batch], in, values 0 .. slots - 1.
-        block_counts: i64[batch], in, values 0 .. blocks.
+        block_counts: i64[batch], in, values 0 .. blocks, expected 1 - drop_overflow .. blocks.
         block_tables: i32[batch, blocks], in, values 0 ...
         ctx_len: i64[slots], inout, values 0 .. max_ctx.
         live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows

@@ -167,6 +167,7 @@ def launch_accept_prefix_check(
 ACCEPT_PREFIX = Checks(
     launch_accept_prefix_check,
     extents={"r": "G", "k": "K", "t": "K1"},
+    stores=[("r", "t"), ("r",)],
     checks=(
         Check("target_tokens", "values", ("r", "t")),
         Check("target_tokens", "values", ("r", "k")),
@@ -223,9 +224,8 @@ def block_fixup_check(
         num_ctx_element = tl.load(num_ctx_ptr + r)
         num_ctx_fits = _between(num_ctx_element, 0, num_ctx_values_high)
         _note_2(_report_ptr, num_ctx_fits == 0, r, r, num_ctx_element)
-        num_ctx_value = num_ctx_element
         # position: num_ctx[r] + j
-        position = num_ctx_value + j.to(tl.int64)
+        position = num_ctx_element + j.to(tl.int64)
         # row: num_contexts + r
         row = num_contexts + r
         if HAS_block_counts:
@@ -244,8 +244,7 @@ def block_fixup_check(
                 row,
                 block_counts_element,
             )
-            block_counts_value = block_counts_element
-            chosen = block_counts_value * page_size
+            chosen = block_counts_element * page_size
         else:
             chosen = blocks.to(tl.int64) * page_size
         # cap: block_counts[row] * page_size if given(block_counts) else blocks * page_size
@@ -338,6 +337,7 @@ def launch_block_fixup_check(
 BLOCK_FIXUP = Checks(
     launch_block_fixup_check,
     extents={"r": "G", "j": "W", "c": "blocks"},
+    stores=[("r", "j"), ("r", "c"), ("r",)],
     checks=(
         Check("num_ctx", "values", ("r",)),
         Check("block_counts", "read", ("r",)),
@@ -416,8 +416,7 @@ def block_norm_rope_write_check(
         live_rows_element = tl.load(live_rows_ptr)
         live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
         _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        live_rows_value = live_rows_element
-        chosen = live_rows_value
+        chosen = live_rows_element
     else:
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
@@ -437,22 +436,21 @@ def block_norm_rope_write_check(
         j,
         query_positions_element,
     )
-    query_positions_value = query_positions_element
-    freqs_inside = _inside(query_positions_value, freqs_size_0)
+    freqs_inside = _inside(query_positions_element, freqs_size_0)
     _note_3(
         _report_ptr + 32,
         p_in & tl.where(alive, cond, False) & (freqs_inside == 0),
         (r * W + j) * P + p.to(tl.int64),
-        query_positions_value,
+        query_positions_element,
         p.to(tl.int64) // 2,
         0,
     )
-    freqs_inside_2 = _inside(query_positions_value, freqs_size_0)
+    freqs_inside_2 = _inside(query_positions_element, freqs_size_0)
     _note_3(
         _report_ptr + 48,
         p_in & tl.where(alive, cond, False) & (freqs_inside_2 == 0),
         (r * W + j) * P + p.to(tl.int64),
-        query_positions_value,
+        query_positions_element,
         p.to(tl.int64) // 2,
         1,
     )
@@ -470,22 +468,21 @@ def block_norm_rope_write_check(
         j,
         query_positions_element_2,
     )
-    query_positions_value_2 = query_positions_element_2
-    freqs_inside_3 = _inside(query_positions_value_2, freqs_size_0)
+    freqs_inside_3 = _inside(query_positions_element_2, freqs_size_0)
     _note_3(
         _report_ptr + 80,
         p_in & tl.where(alive, ~cond, False) & (freqs_inside_3 == 0),
         (r * W + j) * P + p.to(tl.int64),
-        query_positions_value_2,
+        query_positions_element_2,
         p.to(tl.int64) // 2,
         1,
     )
-    freqs_inside_4 = _inside(query_positions_value_2, freqs_size_0)
+    freqs_inside_4 = _inside(query_positions_element_2, freqs_size_0)
     _note_3(
         _report_ptr + 96,
         p_in & tl.where(alive, ~cond, False) & (freqs_inside_4 == 0),
         (r * W + j) * P + p.to(tl.int64),
-        query_positions_value_2,
+        query_positions_element_2,
         p.to(tl.int64) // 2,
         0,
     )
@@ -603,6 +600,7 @@ def launch_block_norm_rope_write_check(
 BLOCK_NORM_ROPE_WRITE = Checks(
     launch_block_norm_rope_write_check,
     extents={"r": "G", "j": "W", "i": "R", "p": "P"},
+    stores=[("r", "j", "i"), ("r", "j", "p")],
     checks=(
         Check("live_rows", "values", ()),
         Check("query_positions", "values", ("r", "j")),
@@ -689,8 +687,7 @@ def block_write_check(
         live_rows_element = tl.load(live_rows_ptr)
         live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
         _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        live_rows_value = live_rows_element
-        chosen = live_rows_value
+        chosen = live_rows_element
     else:
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
@@ -715,10 +712,9 @@ def block_write_check(
         j,
         block_in_page_element,
     )
-    block_in_page_value = block_in_page_element
     # pool[page, 0, 0, block_in_page[r, j], d]
     pool_inside = _inside(page, pool_size_0)
-    pool_inside_2 = _inside(block_in_page_value, pool_size_3)
+    pool_inside_2 = _inside(block_in_page_element, pool_size_3)
     pool_inside_3 = d < pool_size_4
     pool_inside_4 = tl.where(pool_inside & pool_inside_2, pool_inside_3, False)
     _note_5(
@@ -728,12 +724,12 @@ def block_write_check(
         page,
         0,
         0,
-        block_in_page_value,
+        block_in_page_element,
         d,
     )
     tl.store(
         pool_places_ptr + ((r * W + j) * D + d.to(tl.int64)),
-        (page * pool_size_3 + block_in_page_value) * pool_size_4 + d.to(tl.int64),
+        (page * pool_size_3 + block_in_page_element) * pool_size_4 + d.to(tl.int64),
         mask=tl.where(pool_when, d_in, False) & pool_inside_4,
     )
 
@@ -777,6 +773,7 @@ def launch_block_write_check(
 BLOCK_WRITE = Checks(
     launch_block_write_check,
     extents={"r": "G", "j": "W", "d": "D"},
+    stores=[("r", "j", "d")],
     checks=(
         Check("live_rows", "values", ()),
         Check("block_pages", "values", ("r", "j")),
@@ -867,8 +864,7 @@ def context_kv_norm_rope_write_check(
         live_rows_element = tl.load(live_rows_ptr)
         live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
         _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        live_rows_value = live_rows_element
-        chosen = live_rows_value
+        chosen = live_rows_element
     else:
         chosen = live
     write_pages_element = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
@@ -894,7 +890,6 @@ def context_kv_norm_rope_write_check(
         k_other,
         write_pages_element_2,
     )
-    write_pages_value = write_pages_element_2
     write_offsets_element = tl.load(
         write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
     )
@@ -907,7 +902,6 @@ def context_kv_norm_rope_write_check(
         k_other,
         write_offsets_element,
     )
-    write_offsets_value = write_offsets_element
     write_offsets_element_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
     write_offsets_fits_2 = _between(write_offsets_element_2, 0, write_offsets_values_high)
     _note_3(_report_ptr + 64, write_offsets_fits_2 == 0, r * K1 + k, r, k, write_offsets_element_2)
@@ -915,9 +909,9 @@ def context_kv_norm_rope_write_check(
     offset = write_offsets_element_2
     each_k_other = (
         (k_other.to(tl.int64) < k)
-        & (write_pages_value == page)
-        & (write_offsets_value == offset)
-        & tl.where(r < chosen, write_pages_value >= 0, False)
+        & (write_pages_element_2 == page)
+        & (write_offsets_element == offset)
+        & tl.where(r < chosen, write_pages_element_2 >= 0, False)
     )
     any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
     any_k_other = any_k_other_bit != 0
@@ -937,22 +931,21 @@ def context_kv_norm_rope_write_check(
         k,
         ctx_positions_element,
     )
-    ctx_positions_value = ctx_positions_element
-    freqs_inside = _inside(ctx_positions_value, freqs_size_0)
+    freqs_inside = _inside(ctx_positions_element, freqs_size_0)
     _note_3(
         _report_ptr + 112,
         p_in & tl.where(pool_when, cond, False) & (freqs_inside == 0),
         (r * K1 + k) * P + p.to(tl.int64),
-        ctx_positions_value,
+        ctx_positions_element,
         p.to(tl.int64) // 2,
         0,
     )
-    freqs_inside_2 = _inside(ctx_positions_value, freqs_size_0)
+    freqs_inside_2 = _inside(ctx_positions_element, freqs_size_0)
     _note_3(
         _report_ptr + 128,
         p_in & tl.where(pool_when, cond, False) & (freqs_inside_2 == 0),
         (r * K1 + k) * P + p.to(tl.int64),
-        ctx_positions_value,
+        ctx_positions_element,
         p.to(tl.int64) // 2,
         1,
     )
@@ -970,22 +963,21 @@ def context_kv_norm_rope_write_check(
         k,
         ctx_positions_element_2,
     )
-    ctx_positions_value_2 = ctx_positions_element_2
-    freqs_inside_3 = _inside(ctx_positions_value_2, freqs_size_0)
+    freqs_inside_3 = _inside(ctx_positions_element_2, freqs_size_0)
     _note_3(
         _report_ptr + 160,
         p_in & tl.where(pool_when, ~cond, False) & (freqs_inside_3 == 0),
         (r * K1 + k) * P + p.to(tl.int64),
-        ctx_positions_value_2,
+        ctx_positions_element_2,
         p.to(tl.int64) // 2,
         1,
     )
-    freqs_inside_4 = _inside(ctx_positions_value_2, freqs_size_0)
+    freqs_inside_4 = _inside(ctx_positions_element_2, freqs_size_0)
     _note_3(
         _report_ptr + 176,
         p_in & tl.where(pool_when, ~cond, False) & (freqs_inside_4 == 0),
         (r * K1 + k) * P + p.to(tl.int64),
-        ctx_positions_value_2,
+        ctx_positions_element_2,
         p.to(tl.int64) // 2,
         0,
     )
@@ -1088,6 +1080,7 @@ def launch_context_kv_norm_rope_write_check(
 CONTEXT_KV_NORM_ROPE_WRITE = Checks(
     launch_context_kv_norm_rope_write_check,
     extents={"l": "L", "r": "G", "k": "K1", "i": "R", "p": "P", "k_other": "K1"},
+    stores=[("l", "r", "k", "i"), ("l", "r", "k", "p")],
     checks=(
         Check("live_rows", "values", ()),
         Check("write_pages", "values", ("r", "k")),
@@ -1116,6 +1109,7 @@ CONTEXT_KV_NORM_ROPE_WRITE = Checks(
         "max_pos",
         "(L) * (G) * (K1) * (R)",
     ),
+    twins={"k_other": "k"},
     trusted={
         "pool": Trusted(
             "requests own disjoint pages; what lands on a page that rows share is undefined",
@@ -1185,8 +1179,7 @@ def context_kv_write_check(
         live_rows_element = tl.load(live_rows_ptr)
         live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
         _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        live_rows_value = live_rows_element
-        chosen = live_rows_value
+        chosen = live_rows_element
     else:
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
@@ -1212,7 +1205,6 @@ def context_kv_write_check(
         k_other,
         write_pages_element_2,
     )
-    write_pages_value = write_pages_element_2
     write_offsets_element = tl.load(
         write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
     )
@@ -1225,16 +1217,14 @@ def context_kv_write_check(
         k_other,
         write_offsets_element,
     )
-    write_offsets_value = write_offsets_element
     write_offsets_element_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
     write_offsets_fits_2 = _between(write_offsets_element_2, 0, write_offsets_values_high)
     _note_3(_report_ptr + 64, write_offsets_fits_2 == 0, r * K1 + k, r, k, write_offsets_element_2)
-    write_offsets_value_2 = write_offsets_element_2
     each_k_other = (
         (k_other.to(tl.int64) < k)
-        & (write_pages_value == page)
-        & (write_offsets_value == write_offsets_value_2)
-        & tl.where(alive, write_pages_value >= 0, False)
+        & (write_pages_element_2 == page)
+        & (write_offsets_element == write_offsets_element_2)
+        & tl.where(alive, write_pages_element_2 >= 0, False)
     )
     any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
     any_k_other = any_k_other_bit != 0
@@ -1242,7 +1232,7 @@ def context_kv_write_check(
     # pool[l][page, 0, 0, write_offsets[r, k], d]
     pool_inside = l < pool_size_0
     pool_inside_2 = _inside(page, pool_size_1)
-    pool_inside_3 = _inside(write_offsets_value_2, pool_size_4)
+    pool_inside_3 = _inside(write_offsets_element_2, pool_size_4)
     pool_inside_4 = d < pool_size_5
     pool_inside_5 = tl.where(pool_inside & pool_inside_2 & pool_inside_3, pool_inside_4, False)
     _note_6(
@@ -1253,10 +1243,10 @@ def context_kv_write_check(
         page,
         0,
         0,
-        write_offsets_value_2,
+        write_offsets_element_2,
         d,
     )
-    number = (l * pool_size_1 + page) * pool_size_4 + write_offsets_value_2
+    number = (l * pool_size_1 + page) * pool_size_4 + write_offsets_element_2
     tl.store(
         pool_places_ptr + (((l * G + r) * K1 + k) * D + d.to(tl.int64)),
         number * pool_size_5 + d.to(tl.int64),
@@ -1307,6 +1297,7 @@ def launch_context_kv_write_check(
 CONTEXT_KV_WRITE = Checks(
     launch_context_kv_write_check,
     extents={"l": "L", "r": "G", "k": "K1", "d": "D", "k_other": "K1"},
+    stores=[("l", "r", "k", "d")],
     checks=(
         Check("live_rows", "values", ()),
         Check("write_pages", "values", ("r", "k")),
@@ -1316,6 +1307,7 @@ CONTEXT_KV_WRITE = Checks(
         Check("pool", "stored", ("l", "r", "k", "d")),
     ),
     limits=("G", "-drop_overflow", "pages - 1", "page_size - 1", "L", "pages", "page_size", "D"),
+    twins={"k_other": "k"},
     trusted={
         "pool": Trusted(
             "requests own disjoint pages; what lands on a page that rows share is undefined",
@@ -1385,7 +1377,8 @@ def launch_context_positions_check(
 
 CONTEXT_POSITIONS = Checks(
     launch_context_positions_check,
-    extents={"r": "G"},
+    extents={"r": "G", "k": "K1"},
+    stores=[("r", "k")],
     checks=(
         Check("batch_to_slot", "values", ("r",)),
         Check("ctx_len", "read", ("r",)),
@@ -1408,6 +1401,8 @@ CONTEXT_POSITIONS = Checks(
         "ctx_len_size_0",
         "ctx_len_values_high",
         "block_counts_values_high",
+        "block_counts_expected_low",
+        "block_counts_expected_high",
         "block_tables_size_1",
     ],
     do_not_specialize_on_alignment=[
@@ -1438,6 +1433,8 @@ def gen_bookkeeping_check(
     ctx_len_size_0: tl.int64,
     ctx_len_values_high: tl.int64,
     block_counts_values_high: tl.int64,
+    block_counts_expected_low: tl.int64,
+    block_counts_expected_high: tl.int64,
     block_tables_size_1: tl.int64,
     _report_ptr,
     batch_to_slot_read_ptr,
@@ -1455,8 +1452,7 @@ def gen_bookkeeping_check(
         live_rows_element = tl.load(live_rows_ptr)
         live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
         _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        live_rows_value = live_rows_element
-        chosen = live_rows_value
+        chosen = live_rows_element
     else:
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
@@ -1466,9 +1462,8 @@ def gen_bookkeeping_check(
     num_accepted_element = tl.load(num_accepted_ptr + row, mask=alive, other=0)
     num_accepted_fits = _between(num_accepted_element.to(tl.int64), 0, num_accepted_values_high)
     _note_2(_report_ptr + 16, alive & (num_accepted_fits == 0), r, row, num_accepted_element)
-    num_accepted_value = num_accepted_element
     # n: i64(num_accepted[row])
-    n = num_accepted_value.to(tl.int64)
+    n = num_accepted_element.to(tl.int64)
     accepted_tokens_inside = _inside(tl.maximum(n - 1, 0), accepted_tokens_size_1)
     _note_2(_report_ptr + 32, alive & (accepted_tokens_inside == 0), r, row, tl.maximum(n - 1, 0))
     tl.store(batch_to_slot_read_ptr + row, 1, mask=alive)
@@ -1491,16 +1486,19 @@ def gen_bookkeeping_check(
     block_counts_element = tl.load(block_counts_ptr + row, mask=alive, other=0)
     block_counts_fits = _between(block_counts_element, 0, block_counts_values_high)
     _note_2(_report_ptr + 96, alive & (block_counts_fits == 0), r, row, block_counts_element)
-    block_counts_value = block_counts_element
+    block_counts_fits_2 = _between(
+        block_counts_element, block_counts_expected_low, block_counts_expected_high
+    )
+    _note_2(_report_ptr + 112, alive & (block_counts_fits_2 == 0), r, row, block_counts_element)
     # cap: block_counts[row] * page_size
-    cap = block_counts_value * page_size
+    cap = block_counts_element * page_size
     # dropped: drop_overflow == 1 and before + k >= cap
     dropped = tl.where(drop_overflow == 1, before + k.to(tl.int64) >= cap, False)
     # col: max(min(before + k, cap - 1), 0)
     col = tl.maximum(tl.minimum(before + k.to(tl.int64), cap - 1), 0)
     block_tables_inside = _inside(col // page_size, block_tables_size_1)
     _note_2(
-        _report_ptr + 112,
+        _report_ptr + 128,
         k_in & tl.where(alive, ~dropped, False) & (block_tables_inside == 0),
         r * K1 + k.to(tl.int64),
         row,
@@ -1515,7 +1513,7 @@ def gen_bookkeeping_check(
     )
     block_tables_fits = block_tables_element.to(tl.int64) >= 0
     _note_3(
-        _report_ptr + 128,
+        _report_ptr + 144,
         k_in & tl.where(alive, ~dropped, False) & block_tables_inside & (block_tables_fits == 0),
         r * K1 + k.to(tl.int64),
         row,
@@ -1524,7 +1522,7 @@ def gen_bookkeeping_check(
     )
     # ctx_len[slot]
     ctx_len_inside_2 = _inside(slot, ctx_len_size_0)
-    _note_1(_report_ptr + 144, alive & (ctx_len_inside_2 == 0), r, slot)
+    _note_1(_report_ptr + 160, alive & (ctx_len_inside_2 == 0), r, slot)
 
 
 def launch_gen_bookkeeping_check(
@@ -1583,7 +1581,8 @@ def launch_gen_bookkeeping_check(
 
 GEN_BOOKKEEPING = Checks(
     launch_gen_bookkeeping_check,
-    extents={"r": "G", "k": "K1"},
+    extents={"r": "G", "k": "K1", "j": "W"},
+    stores=[("r",), (), ("r", "j"), ("r", "k")],
     checks=(
         Check("live_rows", "values", ()),
         Check("num_accepted", "values", ("r",)),
@@ -1592,11 +1591,23 @@ GEN_BOOKKEEPING = Checks(
         Check("ctx_len", "read", ("r",)),
         Check("ctx_len", "values", ("r",)),
         Check("block_counts", "values", ("r",)),
+        Check("block_counts", "expected", ("r",)),
         Check("block_tables", "read", ("r", "k")),
         Check("block_tables", "values", ("r", "k")),
         Check("ctx_len", "stored", ("r",)),
     ),
-    limits=("G", "K1", "K1", "slots - 1", "slots", "max_ctx", "blocks", "blocks"),
+    limits=(
+        "G",
+        "K1",
+        "K1",
+        "slots - 1",
+        "slots",
+        "max_ctx",
+        "blocks",
+        "1 - drop_overflow",
+        "blocks",
+        "blocks",
+    ),
     distinct=("batch_to_slot",),
 )
 
@@ -1660,8 +1671,7 @@ def gen_bookkeeping_arena_check(
         live_rows_element = tl.load(live_rows_ptr)
         live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
         _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        live_rows_value = live_rows_element
-        chosen = live_rows_value
+        chosen = live_rows_element
     else:
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
@@ -1671,9 +1681,8 @@ def gen_bookkeeping_arena_check(
     num_accepted_element = tl.load(num_accepted_ptr + row, mask=alive, other=0)
     num_accepted_fits = _between(num_accepted_element.to(tl.int64), 0, num_accepted_values_high)
     _note_2(_report_ptr + 16, alive & (num_accepted_fits == 0), r, row, num_accepted_element)
-    num_accepted_value = num_accepted_element
     # n: i64(num_accepted[row])
-    n = num_accepted_value.to(tl.int64)
+    n = num_accepted_element.to(tl.int64)
     accepted_tokens_inside = _inside(tl.maximum(n - 1, 0), accepted_tokens_size_1)
     _note_2(_report_ptr + 32, alive & (accepted_tokens_inside == 0), r, row, tl.maximum(n - 1, 0))
     tl.store(batch_to_slot_read_ptr + row, 1, mask=alive)
@@ -1783,7 +1792,8 @@ def launch_gen_bookkeeping_arena_check(
 
 GEN_BOOKKEEPING_ARENA = Checks(
     launch_gen_bookkeeping_arena_check,
-    extents={"r": "G", "k": "K1"},
+    extents={"r": "G", "k": "K1", "j": "W"},
+    stores=[("r",), (), ("r", "j"), ("r", "k")],
     checks=(
         Check("live_rows", "values", ()),
         Check("num_accepted", "values", ("r",)),
@@ -1867,8 +1877,7 @@ def gqa_kv_write_check(
         live_rows_element = tl.load(live_rows_ptr)
         live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
         _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        live_rows_value = live_rows_element
-        chosen = live_rows_value
+        chosen = live_rows_element
     else:
         chosen = live
     write_pages_element = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
@@ -1894,7 +1903,6 @@ def gqa_kv_write_check(
         k_other,
         write_pages_element_2,
     )
-    write_pages_value = write_pages_element_2
     write_offsets_element = tl.load(
         write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
     )
@@ -1907,7 +1915,6 @@ def gqa_kv_write_check(
         k_other,
         write_offsets_element,
     )
-    write_offsets_value = write_offsets_element
     write_offsets_element_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
     write_offsets_fits_2 = _between(write_offsets_element_2, 0, write_offsets_values_high)
     _note_3(_report_ptr + 64, write_offsets_fits_2 == 0, r * K1 + k, r, k, write_offsets_element_2)
@@ -1915,9 +1922,9 @@ def gqa_kv_write_check(
     offset = write_offsets_element_2
     each_k_other = (
         (k_other.to(tl.int64) < k)
-        & (write_pages_value == page)
-        & (write_offsets_value == offset)
-        & tl.where(r < chosen, write_pages_value >= 0, False)
+        & (write_pages_element_2 == page)
+        & (write_offsets_element == offset)
+        & tl.where(r < chosen, write_pages_element_2 >= 0, False)
     )
     any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
     any_k_other = any_k_other_bit != 0
@@ -2023,6 +2030,7 @@ def launch_gqa_kv_write_check(
 GQA_KV_WRITE = Checks(
     launch_gqa_kv_write_check,
     extents={"l": "L", "r": "G", "k": "K1", "head": "heads", "d": "head_dim", "k_other": "K1"},
+    stores=[("l", "r", "k", "head", "d")],
     checks=(
         Check("live_rows", "values", ()),
         Check("write_pages", "values", ("r", "k")),
@@ -2044,6 +2052,7 @@ GQA_KV_WRITE = Checks(
         "head_dim",
         "(L) * (G) * (K1) * (heads) * (head_dim)",
     ),
+    twins={"k_other": "k"},
     trusted={
         "pool": Trusted(
             "requests own disjoint pages; what lands on a page that rows share is undefined",
@@ -2133,6 +2142,7 @@ def launch_noise_block_from_table_check(
 NOISE_BLOCK_FROM_TABLE = Checks(
     launch_noise_block_from_table_check,
     extents={"r": "G", "j": "W", "h": "H"},
+    stores=[("r", "j", "h")],
     checks=(
         Check("embed_ids", "expected", ("r", "j")),
         Check("embed_table", "read", ("r", "j", "h")),

@@ -12,7 +12,7 @@ from . import kernels, reference
 from ._debug import checked
 from ._launch import define, launch, runs_kernels
 
-NAMESPACE = "kgen_dspark_2c5602d6"
+NAMESPACE = "kgen_dspark_53bc0f08"
 
 ACCEPT_PREFIX = rt.Signature(
     "accept_prefix",
@@ -234,7 +234,9 @@ GEN_BOOKKEEPING = rt.Signature(
         "batch_to_slot": rt.TensorArg(
             "i64[max_batch]", values="0 .. slots - 1", distinct="except slots - 1"
         ),
-        "block_counts": rt.TensorArg("i64[batch]", values="0 .. blocks"),
+        "block_counts": rt.TensorArg(
+            "i64[batch]", values="0 .. blocks", expected="1 - drop_overflow .. blocks"
+        ),
         "block_tables": rt.TensorArg("i32[batch, blocks]", values="0 .."),
         "ctx_len": rt.TensorArg("i64[slots]", mode="inout", values="0 .. max_ctx"),
         "live_rows": rt.TensorArg("i32[1]", values="0 .. G", optional=True),

@@ -106,6 +106,8 @@ def _manifest(package: Package, views: list[View], files: dict[str, str]) -> str
             "spec_sha256": view.group.sha256,
             "kernel": view.kernel.name,
             "parameters": {p.name: [p.kind, p.type] for p in view.kernel.parameters},
+            "check": view.check.name if view.check.checked else None,
+            "check_parameters": {p.name: [p.kind, p.type] for p in view.check.parameters},
             "static": list(view.plan.static_names),
             "blocks": {
                 name: axis.tile

@@ -7,6 +7,7 @@ indented block, calls with an effect, and a comment before what it is about.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 _NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
@@ -23,6 +24,7 @@ def words(texts: Iterable[str]) -> set[str]:
 
 def pruned(lines: list[str]) -> list[str]:
     """The lines that something with an effect depends on, in order."""
+    lines = _without_aliases(lines)
     made: dict[str, set[str]] = {}
     live: set[str] = set()
     for line in lines:
@@ -53,6 +55,31 @@ def pruned(lines: list[str]) -> list[str]:
         kept += [line] if keep else []
         below = keep
     return kept[::-1]
+
+
+def _without_aliases(lines: list[str]) -> list[str]:
+    """The lines with `a = b` left out and b written for a, where both are assigned once.
+
+    A name that a comment explains is kept.
+    """
+    found = [match for line in lines if (match := _ASSIGNED.match(line))]
+    count = Counter(match[1] for match in found)
+    alias: dict[str, str] = {}
+    kept: list[str] = []
+    for line in lines:
+        match = _ASSIGNED.match(line)
+        explained = bool(kept) and kept[-1].lstrip().startswith("#")
+        if match and not explained and count[match[1]] == count[match[2]] == 1:
+            alias[match[1]] = alias.get(match[2], match[2])
+        else:
+            kept.append(line)
+    if not alias:
+        return kept
+    names = re.compile(rf"\b({'|'.join(alias)})\b")
+    return [
+        line if line.lstrip().startswith("#") else names.sub(lambda each: alias[each[1]], line)
+        for line in kept
+    ]
 
 
 def _depth(line: str) -> int:

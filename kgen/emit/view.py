@@ -277,17 +277,24 @@ class View:
     def check_table(self) -> str:
         """The constructor call of the group's `Checks`."""
         check, group = self.check, self.group
-        axes = {i for each in check.checks for i in each.axes}
-        axes |= {i for stores in check.trusted.values() for each in stores for i in each}
-        extents = {i: spec_text(e).text for i, e in group.extents.items() if i in axes}
+        extents = {index: spec_text(extent).text for index, extent in group.extents.items()}
+        stored = dict.fromkeys(
+            tuple(i for i in group.extents if i in store.axes) for store in group.stores
+        )
         reasons = {
             name: next(s.trusted for s in group.stores if s.tensor == name and s.trusted)
             for name in check.trusted
+        }
+        twins = {
+            index: next(each for each in group.extent_texts if index.startswith(f"{each}_"))
+            for index in group.extents
+            if index not in group.extent_texts
         }
         lines = [
             f"{self.constant} = Checks(",
             f"    launch_{check.name},",
             f"    extents={json.dumps(extents)},",
+            f"    stores=[{', '.join(_tuple(axes) for axes in stored)}],",
             "    checks=(",
             *(
                 f'        Check("{each.tensor}", "{each.what}", {_tuple(each.axes)}),'
@@ -296,6 +303,8 @@ class View:
             "    ),",
             f"    limits={_tuple(check.limits)},",
         ]
+        if twins:
+            lines.append(f"    twins={json.dumps(twins)},")
         if check.distinct:
             lines.append(f"    distinct={_tuple(check.distinct)},")
         if check.trusted:

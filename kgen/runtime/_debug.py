@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import _reference
 from ._launch import runs_kernels
+from ._reference import watchers
 from ._runtime import Expr, KgenCallError, Range, Signature, TensorArg, Values
 
 DEBUG = os.environ.get("KGEN_DEBUG", "0") not in ("", "0")
@@ -59,16 +59,20 @@ class Checks:
     Attributes:
         launch: called with sizes, limits and buffers, and the group's arguments by name.
         extents: how many values each index takes.
+        stores: the indices of each store of the group.
         checks: a row of the report each.
         limits: the numbers that the check compares with.
+        twins: indices that `collide` or `prefix` compare a declared one with, and that one.
         distinct: tensors whose elements that are read must differ.
         trusted: tensors with trusted stores.
     """
 
     launch: Operator
     extents: dict[str, str]
+    stores: list[tuple[str, ...]]
     checks: tuple[Check, ...]
     limits: tuple[str, ...]
+    twins: dict[str, str] = field(default_factory=dict)
     distinct: tuple[str, ...] = ()
     trusted: dict[str, Trusted] = field(default_factory=dict)
 
@@ -115,8 +119,8 @@ class _Call:
             tuple(self.arguments[name] for name in signature.tensors),
             tuple(self.arguments[name] for name in signature.scalars),
         )
-        if not signature.runs(self.values):
-            return
+        if not signature.runs(self.values) or not any(map(self._points, self.checks.stores)):
+            return  # nothing is stored, so nothing is read
         device = next(each[0].device for each in map(self._tensors, signature.tensors) if each)
         if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
             raise KgenCallError(
@@ -203,38 +207,40 @@ class _Call:
             parts = [torch.as_tensor(item, device=device).to(torch.int64) for item in items]
             mask = torch.ones((), dtype=torch.bool, device=device) if where is None else where
             *parts, mask = torch.broadcast_tensors(*parts, mask)
-            dims = self._dims(name)
-            inside = torch.ones_like(mask)
-            for part, dim in zip(parts, dims, strict=True):
+            inside, flat = torch.ones_like(mask), torch.zeros_like(parts[0])
+            for part, dim in zip(parts, self._dims(name), strict=True):
                 inside = inside & (part >= 0) & (part < dim)
+                flat = flat * dim + part
             self._first(name, what, mask & ~inside, parts, None)
-            points = mask.nonzero()
-            flat = (
-                torch.zeros_like(points[:, 0]) if points.shape[1] else points.new_zeros(len(points))
-            )
-            for part, dim in zip(parts, dims, strict=True):
-                flat = flat * dim + part[mask]
             if what == "read":
                 if name in self.read:
-                    self.read[name][flat] = 1
+                    self.read[name][flat[mask]] = 1
                 self._ranges(name, mask, parts)
             elif name in stores:
                 trusted = self.checks.trusted[name]
-                place = torch.full_like(
-                    flat, sum(map(self._points, trusted.stores[: stores[name]]))
-                )
-                number = torch.zeros_like(flat)
-                for index in trusted.stores[stores[name]]:
-                    at = list(self.checks.extents).index(index)
-                    number = number * self._extent(index) + points[:, at]
-                self.places[name][place + number] = flat
+                start = sum(map(self._points, trusted.stores[: stores[name]]))
+                place = self._numbers(trusted.stores[stores[name]], device)
+                shape = torch.broadcast_shapes(place.shape, mask.shape)
+                wanted = mask.expand(shape)
+                self.places[name][start + place.expand(shape)[wanted]] = flat.expand(shape)[wanted]
                 stores[name] += 1
 
-        _reference.watcher = watch
+        watchers.append(watch)
         try:
             operator(*self.arguments.values())
         finally:
-            _reference.watcher = None
+            watchers.remove(watch)
+
+    def _numbers(self, axes: tuple[str, ...], device: torch.device) -> Tensor:
+        """The numbers of the points of some indices, a dimension for each index of the group."""
+        number = torch.zeros((1,) * len(self.checks.extents), dtype=torch.int64, device=device)
+        for at, index in enumerate(self.checks.extents):
+            if index in axes:
+                shape = [1] * number.dim()
+                shape[at] = -1
+                each = torch.arange(self._extent(index), device=device).view(shape)
+                number = number * self._extent(index) + each
+        return number
 
     def _dims(self, name: str) -> list[int]:
         """The dimensions of a tensor, of a list its length first."""
@@ -285,16 +291,26 @@ class _Call:
             ends = declared.values if check.what == "values" else declared.expected
             kind = "its declared" if check.what == "values" else "the expected"
             said = f"{element} is {value}, but {kind} values are {self._range(ends)}"
-            return self._fail(said + _at(point))
+            return self._fail(said + self._at(point))
         dims = self._dims(check.tensor)
         at = next(
             at for at, (i, dim) in enumerate(zip(items, dims, strict=True)) if not 0 <= i < dim
         )
         exprs = [*([declared.length] if declared.length is not None else []), *declared.dims]
         verb = "is read" if check.what == "read" else "is stored to"
-        which = "its index" if len(dims) == 1 else f"index {at + 1}"
-        said = f"{element} {verb}, but {which} must be in 0 .. {self._end(exprs[at])} - 1"
-        return self._fail(said + _at(point))
+        which = "it" if len(dims) == 1 else f"its dimension {at - len(dims) + len(declared.dims)}"
+        if at == 0 and declared.length is not None:
+            which = "the list"
+        said = f"{element} {verb}, but {which} has {self._end(exprs[at])} elements"
+        return self._fail(said + self._at(point))
+
+    def _at(self, point: dict[str, int]) -> str:
+        """An index point, in the names that the spec declares."""
+        names = {i: self.checks.twins.get(i, i) for i in point}
+        if len({*names.values()}) < len(names):
+            names = {i: i for i in point}
+        said = ", ".join(f"{names[index]} = {number}" for index, number in point.items())
+        return f" ({said})" if point else ""
 
     def _range(self, ends: Range) -> str:
         return " .. ".join(self._end(end) for end in (ends.low, ends.high)).strip()
@@ -304,7 +320,7 @@ class _Call:
         if end is None:
             return ""
         value = end(self.values)
-        return end.text if end.text == str(value) else f"({end.text} = {value})"
+        return end.text if end.text == str(value) else f"{end.text} = {value}"
 
     def _items(self, name: str, flat: int) -> list[int]:
         """An element's indices, given its number."""
@@ -349,7 +365,7 @@ class _Call:
             number = int(points[at])
             for axes in trusted.stores:
                 if number < self._points(axes):
-                    said.append(_at(self._point(axes, number)).strip())
+                    said.append(self._at(self._point(axes, number)).strip())
                     break
                 number -= self._points(axes)
         raise self._fail(
@@ -373,9 +389,3 @@ def _element(name: str, declared: TensorArg, items: list[int]) -> str:
     listed = f"[{items[0]}]" if declared.length is not None else ""
     rest = items[1:] if declared.length is not None else items
     return f"{name}{listed}[{', '.join(map(str, rest))}]"
-
-
-def _at(point: dict[str, int]) -> str:
-    return (
-        f" ({', '.join(f'{index} = {number}' for index, number in point.items())})" if point else ""
-    )

@@ -303,7 +303,7 @@ _RESERVED = frozenset(
     "runs_kernels define NAMESPACE CASE warmup num_warps num_stages "
     "num_ctas maxnreg launch_pdl enable_fp_fusion debug floor_div floor_mod multiply smaller larger "
     "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError "
-    "KgenDeviceCheckError checked Check Checks report".split()
+    "KgenDeviceCheckError checked Check Checks Trusted".split()
 )
 
 
