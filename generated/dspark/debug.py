@@ -168,11 +168,11 @@ ACCEPT_PREFIX = Checks(
     launch_accept_prefix_check,
     extents={"r": "G", "k": "K", "t": "K1"},
     stores=[("r", "t"), ("r",)],
-    checks=(
+    checks=[
         Check("target_tokens", "values", ("r", "t")),
         Check("target_tokens", "values", ("r", "k")),
         Check("target_kv_lens", "values", ("r",)),
-    ),
+    ],
     limits=(),
 )
 
@@ -338,14 +338,14 @@ BLOCK_FIXUP = Checks(
     launch_block_fixup_check,
     extents={"r": "G", "j": "W", "c": "blocks"},
     stores=[("r", "j"), ("r", "c"), ("r",)],
-    checks=(
+    checks=[
         Check("num_ctx", "values", ("r",)),
         Check("block_counts", "read", ("r",)),
         Check("block_counts", "values", ("r",)),
         Check("block_tables", "read", ("r", "j")),
         Check("block_tables", "values", ("r", "j")),
         Check("block_tables", "values", ("r", "c")),
-    ),
+    ],
     limits=("blocks * page_size - W", "batch", "blocks", "blocks"),
 )
 
@@ -601,7 +601,7 @@ BLOCK_NORM_ROPE_WRITE = Checks(
     launch_block_norm_rope_write_check,
     extents={"r": "G", "j": "W", "i": "R", "p": "P"},
     stores=[("r", "j", "i"), ("r", "j", "p")],
-    checks=(
+    checks=[
         Check("live_rows", "values", ()),
         Check("query_positions", "values", ("r", "j")),
         Check("freqs", "read", ("r", "j", "p")),
@@ -613,7 +613,7 @@ BLOCK_NORM_ROPE_WRITE = Checks(
         Check("block_in_page", "values", ("r", "j")),
         Check("pool", "stored", ("r", "j", "i")),
         Check("pool", "stored", ("r", "j", "p")),
-    ),
+    ],
     limits=(
         "G",
         "max_ctx + W - 1",
@@ -774,12 +774,12 @@ BLOCK_WRITE = Checks(
     launch_block_write_check,
     extents={"r": "G", "j": "W", "d": "D"},
     stores=[("r", "j", "d")],
-    checks=(
+    checks=[
         Check("live_rows", "values", ()),
         Check("block_pages", "values", ("r", "j")),
         Check("block_in_page", "values", ("r", "j")),
         Check("pool", "stored", ("r", "j", "d")),
-    ),
+    ],
     limits=("G", "-drop_overflow", "pages - 1", "page_size - 1", "pages", "page_size", "D"),
     trusted={
         "pool": Trusted(
@@ -1081,7 +1081,7 @@ CONTEXT_KV_NORM_ROPE_WRITE = Checks(
     launch_context_kv_norm_rope_write_check,
     extents={"l": "L", "r": "G", "k": "K1", "i": "R", "p": "P", "k_other": "K1"},
     stores=[("l", "r", "k", "i"), ("l", "r", "k", "p")],
-    checks=(
+    checks=[
         Check("live_rows", "values", ()),
         Check("write_pages", "values", ("r", "k")),
         Check("write_pages", "values", ("r", "k_other")),
@@ -1095,7 +1095,7 @@ CONTEXT_KV_NORM_ROPE_WRITE = Checks(
         Check("freqs", "read", ("r", "k", "p")),
         Check("freqs", "read", ("r", "k", "p")),
         Check("pool", "stored", ("l", "r", "k", "p")),
-    ),
+    ],
     limits=(
         "G",
         "-drop_overflow",
@@ -1298,14 +1298,14 @@ CONTEXT_KV_WRITE = Checks(
     launch_context_kv_write_check,
     extents={"l": "L", "r": "G", "k": "K1", "d": "D", "k_other": "K1"},
     stores=[("l", "r", "k", "d")],
-    checks=(
+    checks=[
         Check("live_rows", "values", ()),
         Check("write_pages", "values", ("r", "k")),
         Check("write_pages", "values", ("r", "k_other")),
         Check("write_offsets", "values", ("r", "k_other")),
         Check("write_offsets", "values", ("r", "k")),
         Check("pool", "stored", ("l", "r", "k", "d")),
-    ),
+    ],
     limits=("G", "-drop_overflow", "pages - 1", "page_size - 1", "L", "pages", "page_size", "D"),
     twins={"k_other": "k"},
     trusted={
@@ -1379,11 +1379,11 @@ CONTEXT_POSITIONS = Checks(
     launch_context_positions_check,
     extents={"r": "G", "k": "K1"},
     stores=[("r", "k")],
-    checks=(
+    checks=[
         Check("batch_to_slot", "values", ("r",)),
         Check("ctx_len", "read", ("r",)),
         Check("ctx_len", "values", ("r",)),
-    ),
+    ],
     limits=("slots - 1", "slots"),
     distinct=("batch_to_slot",),
 )
@@ -1583,7 +1583,7 @@ GEN_BOOKKEEPING = Checks(
     launch_gen_bookkeeping_check,
     extents={"r": "G", "k": "K1", "j": "W"},
     stores=[("r",), (), ("r", "j"), ("r", "k")],
-    checks=(
+    checks=[
         Check("live_rows", "values", ()),
         Check("num_accepted", "values", ("r",)),
         Check("accepted_tokens", "read", ("r",)),
@@ -1595,7 +1595,7 @@ GEN_BOOKKEEPING = Checks(
         Check("block_tables", "read", ("r", "k")),
         Check("block_tables", "values", ("r", "k")),
         Check("ctx_len", "stored", ("r",)),
-    ),
+    ],
     limits=(
         "G",
         "K1",
@@ -1794,7 +1794,7 @@ GEN_BOOKKEEPING_ARENA = Checks(
     launch_gen_bookkeeping_arena_check,
     extents={"r": "G", "k": "K1", "j": "W"},
     stores=[("r",), (), ("r", "j"), ("r", "k")],
-    checks=(
+    checks=[
         Check("live_rows", "values", ()),
         Check("num_accepted", "values", ("r",)),
         Check("accepted_tokens", "read", ("r",)),
@@ -1804,7 +1804,7 @@ GEN_BOOKKEEPING_ARENA = Checks(
         Check("arena_tables", "read", ("r", "k")),
         Check("arena_tables", "values", ("r", "k")),
         Check("ctx_len", "stored", ("r",)),
-    ),
+    ],
     limits=("G", "K1", "K1", "slots - 1", "slots", "max_ctx", "slots", "blocks"),
     distinct=("batch_to_slot",),
 )
@@ -2031,7 +2031,7 @@ GQA_KV_WRITE = Checks(
     launch_gqa_kv_write_check,
     extents={"l": "L", "r": "G", "k": "K1", "head": "heads", "d": "head_dim", "k_other": "K1"},
     stores=[("l", "r", "k", "head", "d")],
-    checks=(
+    checks=[
         Check("live_rows", "values", ()),
         Check("write_pages", "values", ("r", "k")),
         Check("write_pages", "values", ("r", "k_other")),
@@ -2039,7 +2039,7 @@ GQA_KV_WRITE = Checks(
         Check("write_offsets", "values", ("r", "k")),
         Check("pool", "stored", ("l", "r", "k", "head", "d")),
         Check("pool", "stored", ("l", "r", "k", "head", "d")),
-    ),
+    ],
     limits=(
         "G",
         "-drop_overflow",
@@ -2143,9 +2143,9 @@ NOISE_BLOCK_FROM_TABLE = Checks(
     launch_noise_block_from_table_check,
     extents={"r": "G", "j": "W", "h": "H"},
     stores=[("r", "j", "h")],
-    checks=(
+    checks=[
         Check("embed_ids", "expected", ("r", "j")),
         Check("embed_table", "read", ("r", "j", "h")),
-    ),
+    ],
     limits=("vocab - 1", "vocab", "H"),
 )

@@ -45,7 +45,11 @@ def render(package: Package, plans: tuple[Plan, ...]) -> dict[str, str]:
         "views": views,
         "helpers": [helper(name) for name in sorted(used)],
         "checked_views": [view for view in views if view.check.checked],
-        "has_trusted": any(view.check.trusted for view in views),
+        "check_classes": [
+            *(["Check"] if any(view.check.checks for view in views) else []),
+            "Checks",
+            *(["Trusted"] if any(view.check.trusted for view in views) else []),
+        ],
         "imported_helpers": sorted(checked & used),
         "check_helpers": [check_helper(name) or helper(name) for name in sorted(checked - used)],
         "has_eager": any(view.group.eager for view in views),

@@ -286,7 +286,7 @@ class View:
             for name in check.trusted
         }
         twins = {
-            index: next(each for each in group.extent_texts if index.startswith(f"{each}_"))
+            index: max((n for n in group.extent_texts if index.startswith(f"{n}_")), key=len)
             for index in group.extents
             if index not in group.extent_texts
         }
@@ -295,12 +295,12 @@ class View:
             f"    launch_{check.name},",
             f"    extents={json.dumps(extents)},",
             f"    stores=[{', '.join(_tuple(axes) for axes in stored)}],",
-            "    checks=(",
+            *(["    checks=["] if check.checks else ["    checks=[],"]),
             *(
                 f'        Check("{each.tensor}", "{each.what}", {_tuple(each.axes)}),'
                 for each in check.checks
             ),
-            "    ),",
+            *(["    ],"] if check.checks else []),
             f"    limits={_tuple(check.limits)},",
         ]
         if twins:

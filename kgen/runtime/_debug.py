@@ -70,7 +70,7 @@ class Checks:
     launch: Operator
     extents: dict[str, str]
     stores: list[tuple[str, ...]]
-    checks: tuple[Check, ...]
+    checks: list[Check]
     limits: tuple[str, ...]
     twins: dict[str, str] = field(default_factory=dict)
     distinct: tuple[str, ...] = ()
