@@ -373,7 +373,7 @@ BLOCK_FIXUP = Checks(
         "block_in_page_ptr",
         "live_rows_ptr",
         "_report_ptr",
-        "pool_places_ptr",
+        "_pool_places_ptr",
     ],
 )
 def block_norm_rope_write_check(
@@ -396,7 +396,7 @@ def block_norm_rope_write_check(
     pool_size_4: tl.int64,
     pool_start_1: tl.int64,
     _report_ptr,
-    pool_places_ptr,
+    _pool_places_ptr,
     HAS_live_rows: tl.constexpr,
     W: tl.constexpr,
     R: tl.constexpr,
@@ -524,7 +524,7 @@ def block_norm_rope_write_check(
         i,
     )
     tl.store(
-        pool_places_ptr + ((r * W + j) * R + i.to(tl.int64)),
+        _pool_places_ptr + ((r * W + j) * R + i.to(tl.int64)),
         (page * pool_size_3 + offset) * pool_size_4 + i.to(tl.int64),
         mask=tl.where(pool_when, i_in, False) & pool_inside_4,
     )
@@ -544,7 +544,7 @@ def block_norm_rope_write_check(
         R + p.to(tl.int64),
     )
     tl.store(
-        pool_places_ptr + (pool_start_1 + ((r * W + j) * P + p.to(tl.int64))),
+        _pool_places_ptr + (pool_start_1 + ((r * W + j) * P + p.to(tl.int64))),
         (page * pool_size_3 + offset) * pool_size_4 + (R + p.to(tl.int64)),
         mask=tl.where(pool_when, p_in, False) & pool_inside_8,
     )
@@ -653,7 +653,7 @@ BLOCK_NORM_ROPE_WRITE = Checks(
         "block_in_page_ptr",
         "live_rows_ptr",
         "_report_ptr",
-        "pool_places_ptr",
+        "_pool_places_ptr",
     ],
 )
 def block_write_check(
@@ -671,7 +671,7 @@ def block_write_check(
     pool_size_3: tl.int64,
     pool_size_4: tl.int64,
     _report_ptr,
-    pool_places_ptr,
+    _pool_places_ptr,
     HAS_live_rows: tl.constexpr,
     W: tl.constexpr,
     D: tl.constexpr,
@@ -728,7 +728,7 @@ def block_write_check(
         d,
     )
     tl.store(
-        pool_places_ptr + ((r * W + j) * D + d.to(tl.int64)),
+        _pool_places_ptr + ((r * W + j) * D + d.to(tl.int64)),
         (page * pool_size_3 + block_in_page_element) * pool_size_4 + d.to(tl.int64),
         mask=tl.where(pool_when, d_in, False) & pool_inside_4,
     )
@@ -815,7 +815,7 @@ BLOCK_WRITE = Checks(
         "write_offsets_ptr",
         "live_rows_ptr",
         "_report_ptr",
-        "pool_places_ptr",
+        "_pool_places_ptr",
     ],
 )
 def context_kv_norm_rope_write_check(
@@ -840,7 +840,7 @@ def context_kv_norm_rope_write_check(
     freqs_size_0: tl.int64,
     pool_start_1: tl.int64,
     _report_ptr,
-    pool_places_ptr,
+    _pool_places_ptr,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
     R: tl.constexpr,
@@ -999,7 +999,7 @@ def context_kv_norm_rope_write_check(
         i,
     )
     tl.store(
-        pool_places_ptr + (((l * G + r) * K1 + k) * R + i.to(tl.int64)),
+        _pool_places_ptr + (((l * G + r) * K1 + k) * R + i.to(tl.int64)),
         ((l * pool_size_1 + page) * pool_size_4 + offset) * pool_size_5 + i.to(tl.int64),
         mask=tl.where(pool_when, i_in, False) & pool_inside_5,
     )
@@ -1021,7 +1021,7 @@ def context_kv_norm_rope_write_check(
         R + p.to(tl.int64),
     )
     tl.store(
-        pool_places_ptr + (pool_start_1 + (((l * G + r) * K1 + k) * P + p.to(tl.int64))),
+        _pool_places_ptr + (pool_start_1 + (((l * G + r) * K1 + k) * P + p.to(tl.int64))),
         ((l * pool_size_1 + page) * pool_size_4 + offset) * pool_size_5 + (R + p.to(tl.int64)),
         mask=tl.where(pool_when, p_in, False) & pool_inside_10,
     )
@@ -1139,7 +1139,7 @@ CONTEXT_KV_NORM_ROPE_WRITE = Checks(
         "write_offsets_ptr",
         "live_rows_ptr",
         "_report_ptr",
-        "pool_places_ptr",
+        "_pool_places_ptr",
     ],
 )
 def context_kv_write_check(
@@ -1159,7 +1159,7 @@ def context_kv_write_check(
     pool_size_4: tl.int64,
     pool_size_5: tl.int64,
     _report_ptr,
-    pool_places_ptr,
+    _pool_places_ptr,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
     D: tl.constexpr,
@@ -1248,7 +1248,7 @@ def context_kv_write_check(
     )
     number = (l * pool_size_1 + page) * pool_size_4 + write_offsets_element_2
     tl.store(
-        pool_places_ptr + (((l * G + r) * K1 + k) * D + d.to(tl.int64)),
+        _pool_places_ptr + (((l * G + r) * K1 + k) * D + d.to(tl.int64)),
         number * pool_size_5 + d.to(tl.int64),
         mask=tl.where(pool_when, d_in, False) & pool_inside_5,
     )
@@ -1323,7 +1323,7 @@ CONTEXT_KV_WRITE = Checks(
         "ctx_len_ptr",
         "batch_to_slot_ptr",
         "_report_ptr",
-        "batch_to_slot_read_ptr",
+        "_batch_to_slot_read_ptr",
     ],
 )
 def context_positions_check(
@@ -1333,11 +1333,11 @@ def context_positions_check(
     batch_to_slot_values_high: tl.int64,
     ctx_len_size_0: tl.int64,
     _report_ptr,
-    batch_to_slot_read_ptr,
+    _batch_to_slot_read_ptr,
 ):
     """Checks what context_positions reads and where it stores; stores nothing itself."""
     r = tl.program_id(0).to(tl.int64)
-    tl.store(batch_to_slot_read_ptr + (num_contexts + r), 1)
+    tl.store(_batch_to_slot_read_ptr + (num_contexts + r), 1)
     batch_to_slot_element = tl.load(batch_to_slot_ptr + (num_contexts + r))
     batch_to_slot_fits = _between(batch_to_slot_element, 0, batch_to_slot_values_high)
     _note_2(_report_ptr, batch_to_slot_fits == 0, r, num_contexts + r, batch_to_slot_element)
@@ -1413,7 +1413,7 @@ CONTEXT_POSITIONS = Checks(
         "ctx_len_ptr",
         "live_rows_ptr",
         "_report_ptr",
-        "batch_to_slot_read_ptr",
+        "_batch_to_slot_read_ptr",
     ],
 )
 def gen_bookkeeping_check(
@@ -1437,7 +1437,7 @@ def gen_bookkeeping_check(
     block_counts_expected_high: tl.int64,
     block_tables_size_1: tl.int64,
     _report_ptr,
-    batch_to_slot_read_ptr,
+    _batch_to_slot_read_ptr,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
     page_size: tl.constexpr,
@@ -1466,7 +1466,7 @@ def gen_bookkeeping_check(
     n = num_accepted_element.to(tl.int64)
     accepted_tokens_inside = _inside(tl.maximum(n - 1, 0), accepted_tokens_size_1)
     _note_2(_report_ptr + 32, alive & (accepted_tokens_inside == 0), r, row, tl.maximum(n - 1, 0))
-    tl.store(batch_to_slot_read_ptr + row, 1, mask=alive)
+    tl.store(_batch_to_slot_read_ptr + row, 1, mask=alive)
     batch_to_slot_element = tl.load(batch_to_slot_ptr + row, mask=alive, other=0)
     batch_to_slot_fits = _between(batch_to_slot_element, 0, batch_to_slot_values_high)
     _note_2(_report_ptr + 48, alive & (batch_to_slot_fits == 0), r, row, batch_to_slot_element)
@@ -1634,7 +1634,7 @@ GEN_BOOKKEEPING = Checks(
         "ctx_len_ptr",
         "live_rows_ptr",
         "_report_ptr",
-        "batch_to_slot_read_ptr",
+        "_batch_to_slot_read_ptr",
     ],
 )
 def gen_bookkeeping_arena_check(
@@ -1656,7 +1656,7 @@ def gen_bookkeeping_arena_check(
     arena_tables_size_0: tl.int64,
     arena_tables_size_1: tl.int64,
     _report_ptr,
-    batch_to_slot_read_ptr,
+    _batch_to_slot_read_ptr,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
     page_size: tl.constexpr,
@@ -1685,7 +1685,7 @@ def gen_bookkeeping_arena_check(
     n = num_accepted_element.to(tl.int64)
     accepted_tokens_inside = _inside(tl.maximum(n - 1, 0), accepted_tokens_size_1)
     _note_2(_report_ptr + 32, alive & (accepted_tokens_inside == 0), r, row, tl.maximum(n - 1, 0))
-    tl.store(batch_to_slot_read_ptr + row, 1, mask=alive)
+    tl.store(_batch_to_slot_read_ptr + row, 1, mask=alive)
     batch_to_slot_element = tl.load(batch_to_slot_ptr + row, mask=alive, other=0)
     batch_to_slot_fits = _between(batch_to_slot_element, 0, batch_to_slot_values_high)
     _note_2(_report_ptr + 48, alive & (batch_to_slot_fits == 0), r, row, batch_to_slot_element)
@@ -1833,7 +1833,7 @@ GEN_BOOKKEEPING_ARENA = Checks(
         "write_offsets_ptr",
         "live_rows_ptr",
         "_report_ptr",
-        "pool_places_ptr",
+        "_pool_places_ptr",
     ],
 )
 def gqa_kv_write_check(
@@ -1856,7 +1856,7 @@ def gqa_kv_write_check(
     pool_size_5: tl.int64,
     pool_start_1: tl.int64,
     _report_ptr,
-    pool_places_ptr,
+    _pool_places_ptr,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
     head_dim: tl.constexpr,
@@ -1951,7 +1951,7 @@ def gqa_kv_write_check(
     )
     number = ((l * pool_size_1 + page) * 2 * pool_size_3 + head) * pool_size_4 + offset
     tl.store(
-        pool_places_ptr + ((((l * G + r) * K1 + k) * heads + head) * head_dim + d.to(tl.int64)),
+        _pool_places_ptr + ((((l * G + r) * K1 + k) * heads + head) * head_dim + d.to(tl.int64)),
         number * pool_size_5 + d.to(tl.int64),
         mask=tl.where(pool_when, d_in, False) & pool_inside_6,
     )
@@ -1977,7 +1977,7 @@ def gqa_kv_write_check(
     )
     number_2 = ((l * pool_size_1 + page) * 2 + 1) * pool_size_3 + head
     tl.store(
-        pool_places_ptr
+        _pool_places_ptr
         + (pool_start_1 + ((((l * G + r) * K1 + k) * heads + head) * head_dim + d.to(tl.int64))),
         (number_2 * pool_size_4 + offset) * pool_size_5 + d.to(tl.int64),
         mask=tl.where(pool_when, d_in, False) & pool_inside_12,

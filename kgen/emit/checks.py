@@ -91,7 +91,7 @@ def emit(plan: Plan) -> CheckKernel:
         bodies.append(pruned(printer.lines()))
     distinct, trusted = _distinct(plan.group, bodies), _trusted(plan.group)
     more = [Parameter(name, "limit", "i64", "") for name in found.limits]
-    buffers = ["_report", *(f"{t}_read" for t in distinct), *(f"{t}_places" for t in trusted)]
+    buffers = ["_report", *(f"_{t}_read" for t in distinct), *(f"_{t}_places" for t in trusted)]
     more += [Parameter(f"{name}_ptr", "buffer", "i64", "") for name in buffers]
     counts = [programs_of(plan.group, role) for role in plan.roles]
     used = words(line for body in bodies for line in body) | words(str(c) for c in counts[:-1])
@@ -150,7 +150,7 @@ def check_helper(name: str) -> str | None:
 
 def _distinct(group: Group, bodies: list[list[str]]) -> tuple[str, ...]:
     used = words(line for body in bodies for line in body)
-    return tuple(n for n, t in group.tensors.items() if t.distinct and f"{n}_read_ptr" in used)
+    return tuple(n for n, t in group.tensors.items() if t.distinct and f"_{n}_read_ptr" in used)
 
 
 def _trusted(group: Group) -> dict[str, tuple[tuple[str, ...], ...]]:
@@ -171,12 +171,22 @@ def _dims(tensor: Tensor) -> tuple[Value, ...]:
     return tensor.dims if tensor.length is None else (tensor.length, *tensor.dims)
 
 
+def _holds(outer: Body, inner: Body) -> bool:
+    """Whether a body is another one or around it."""
+    here: Body | None = inner
+    while here is not None:
+        if here is outer:
+            return True
+        here = here.parent
+    return False
+
+
 @dataclass(slots=True)
 class CheckPrinter(RolePrinter):
     """Prints the checks of a role."""
 
     found: Found = field(default_factory=Found)
-    guards: dict[str | Value, list[LaneCode | None]] = field(default_factory=dict)
+    guards: dict[str | Value, list[tuple[LaneCode | None, Body]]] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         """The role's lines, one level of indentation short."""
@@ -285,22 +295,24 @@ class CheckPrinter(RolePrinter):
     # is not the class that a bare `super()` would mean.
 
     def _let(self, name: str, body: Body, guard: LaneCode | None) -> LaneCode:
-        guard = self._widest(name, guard)
+        guard = self._widest(name, body, guard)
         return super(CheckPrinter, self)._let(name, body, guard)
 
     def _named(self, value: Value, hint: str, body: Body, guard: LaneCode | None) -> LaneCode:
-        guard = self._widest(value, guard)
+        guard = self._widest(value, body, guard)
         return super(CheckPrinter, self)._named(value, hint, body, guard)
 
-    def _widest(self, what: str | Value, guard: LaneCode | None) -> LaneCode | None:
+    def _widest(self, what: str | Value, body: Body, guard: LaneCode | None) -> LaneCode | None:
         known = self.guards.setdefault(what, [])
-        for wider in known:
-            if wider is None or (guard is not None and self._texts(wider) <= self._texts(guard)):
+        for wider, where in known:
+            if _holds(where, body) and self._texts(wider) <= self._texts(guard):
                 return wider
-        known.append(guard)
+        known.append((guard, body))
         return guard
 
-    def _texts(self, guard: LaneCode) -> set[str]:
+    def _texts(self, guard: LaneCode | None) -> set[str]:
+        if guard is None:
+            return set()
         parts = self.parts.get(guard.code.text, (guard,))
         return {part.code.text for part in parts}
 
@@ -444,7 +456,7 @@ class CheckPrinter(RolePrinter):
         """Store a number to a buffer of the tensor."""
         content = value if isinstance(value, LaneCode) else LaneCode(value, ())
         pointer = LaneCode(
-            infix("add", Code(f"{tensor.name}_{buffer}_ptr"), place.code), place.lanes
+            infix("add", Code(f"_{tensor.name}_{buffer}_ptr"), place.code), place.lanes
         )
         lanes = self.lanes.union(pointer, content, *([mask] if mask is not None else []))
         args = [self._filled(pointer, lanes).at(lanes).text, content.at(lanes).text]

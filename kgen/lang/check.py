@@ -248,6 +248,13 @@ class _Checker:
         expected = self._ends(spec.expected, "the range of a tensor's expected values")
         if not ok or ends is None or expected is None:
             return None
+        if spec.expected is not None and dtype not in ("u8", "i32", "i64"):
+            self.report.add(
+                "wrong-type",
+                spec.expected.span,
+                f"`{spec.name.value}` holds {dtype}; debug mode looks at the values of integers alone",
+                "leave `expected` out",
+            )
         distinct, repeats = self._distinct(spec)
         length = None
         if spec.list is not None:
