@@ -3,6 +3,9 @@
 Every function takes keyword arguments, writes into tensors that the caller gives, allocates nothing
 and never synchronizes, so it may be captured in a CUDA graph. A wrong call raises `KgenCallError` and
 writes nothing. Needs torch and triton, nothing else.
+
+Debug mode, KGEN_DEBUG=1 at import, allocates and synchronizes: it checks on the device what the specs declare of the
+tensors' values, and raises `KgenDeviceCheckError` before anything is written.
 """
 
 import torch
