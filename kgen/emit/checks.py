@@ -36,7 +36,7 @@ from kgen.lang.types import FLOATS, LITERALS
 from kgen.plan.plan import Plan
 
 _LONG = 50  # characters beyond which a part of a number gets a name
-ROW = 16  # numbers in a row of the report; the first two are the points
+ROW = 16  # numbers in a row of the report, as in kgen/runtime/_debug.py; the first two are the points
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def emit(plan: Plan) -> CheckKernel:
     bodies = []
     for at, role in enumerate(plan.roles):
         printer = CheckPrinter(plan, role, names, at, helpers, several, found=found)
-        bodies.append(pruned(printer.lines()))
+        bodies.append(pruned(printer.lines()) or ["pass"])
     distinct, trusted = _distinct(plan.group, bodies), _trusted(plan.group)
     more = [Parameter(name, "limit", "i64", "") for name in found.limits]
     buffers = ["_report", *(f"_{t}_read" for t in distinct), *(f"_{t}_places" for t in trusted)]
