@@ -3,12 +3,16 @@
 Every function takes keyword arguments, writes into tensors that the caller gives, allocates nothing
 and never synchronizes, so it may be captured in a CUDA graph. A wrong call raises `KgenCallError` and
 writes nothing. Needs torch and triton, nothing else.
+
+Debug mode, KGEN_DEBUG=1 at import, allocates and synchronizes: it checks on the device what the specs declare of the
+tensors' values, and raises `KgenDeviceCheckError` before anything is written.
 """
 
 import torch
 from torch import Tensor
 
 from . import ops
+from ._debug import KgenDeviceCheckError
 from ._runtime import KgenCallError
 from ._warmup import no_jit, warm
 from .step import SWITCHES, DecodeStep
@@ -16,6 +20,7 @@ from .step import SWITCHES, DecodeStep
 __all__ = [
     "DecodeStep",
     "KgenCallError",
+    "KgenDeviceCheckError",
     "accept_prefix",
     "block_fixup",
     "block_norm_rope_write",
@@ -371,7 +376,7 @@ def gen_bookkeeping(
         accepted_tokens: i32[batch, K1], in.
         num_accepted: i32[batch], in, values 0 .. K1.
         batch_to_slot: i64[max_batch], in, values 0 .. slots - 1.
-        block_counts: i64[batch], in, values 0 .. blocks.
+        block_counts: i64[batch], in, values 0 .. blocks, expected 1 - drop_overflow .. blocks.
         block_tables: i32[batch, blocks], in, values 0 ...
         ctx_len: i64[slots], inout, values 0 .. max_ctx.
         live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
@@ -561,7 +566,8 @@ def noise_block_from_table(*, embed_ids: Tensor, embed_table: Tensor, noise: Ten
     """The draft block's input, gathered from an embedding table that is not sharded.
 
     Args:
-        embed_ids: i64[G + 1], in. Token ids; one outside the table has a row of zeros.
+        embed_ids: i64[G + 1], in, expected 0 .. vocab - 1. Token ids; one outside the table has
+            a row of zeros.
         embed_table: bf16[vocab, H], in.
         noise: bf16[G, W, H], out.
 

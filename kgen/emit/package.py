@@ -13,6 +13,7 @@ from pathlib import Path
 import jinja2
 
 import kgen
+from kgen.emit.checks import check_helper
 from kgen.emit.helpers import helper
 from kgen.emit.step import StepView
 from kgen.emit.view import View, make_view
@@ -28,7 +29,16 @@ _TEMPLATES = next(
     _HERE / "templates",
 )
 _RUNTIME = _HERE / "runtime"
-_VENDORED = ("_runtime.py", "_reference.py", "_launch.py", "_warmup.py", "_draw.py", "_testing.py")
+_VENDORED = (
+    "_runtime.py",
+    "_overlap.py",
+    "_reference.py",
+    "_launch.py",
+    "_debug.py",
+    "_warmup.py",
+    "_draw.py",
+    "_testing.py",
+)
 
 
 def render(package: Package, plans: tuple[Plan, ...], step: StepPlan | None) -> dict[str, str]:
@@ -38,17 +48,32 @@ def render(package: Package, plans: tuple[Plan, ...], step: StepPlan | None) -> 
         "".join(v.signature + v.kernel.text + v.reference for v in views).encode()
     ).hexdigest()
     used = {name for view in views for name in view.kernel.helpers}
+    checked = {name for view in views for name in view.check.helpers}
     context: dict[str, object] = {
         "package": package.name,
         "version": kgen.__version__,
         "namespace": f"kgen_{package.name}_{digest[:8]}",
         "views": views,
         "helpers": [helper(name) for name in sorted(used)],
+        "checked_views": [view for view in views if view.check.checked],
+        "check_classes": [
+            *(["Check"] if any(view.check.checks for view in views) else []),
+            "Checks",
+            *(["Trusted"] if any(view.check.trusted for view in views) else []),
+        ],
+        "imported_helpers": sorted(checked & used),
+        "check_helpers": [check_helper(name) or helper(name) for name in sorted(checked - used)],
         "has_eager": any(view.group.eager for view in views),
         "reference_helpers": _reference_helpers(views),
         "step": StepView(step, package.name) if step is not None else None,
     }
-    exports = ["KgenCallError", "no_jit", "warmup", *(view.name for view in views)]
+    exports = [
+        "KgenCallError",
+        "KgenDeviceCheckError",
+        "no_jit",
+        "warmup",
+        *(view.name for view in views),
+    ]
     exports += [step.class_name, "configure"] if step is not None else []
     context["exports"] = sorted(exports)
     static = sorted({name for plan in plans for name in plan.group.static_names})
@@ -63,6 +88,7 @@ def render(package: Package, plans: tuple[Plan, ...], step: StepPlan | None) -> 
     )
     files = {
         "__init__.py": env.get_template("init.py.j2").render(context),
+        "debug.py": env.get_template("debug.py.j2").render(context),
         "kernels.py": env.get_template("kernels.py.j2").render(context),
         "reference.py": env.get_template("reference.py.j2").render(context),
         "ops.py": env.get_template("ops.py.j2").render(context),
@@ -109,6 +135,8 @@ def _manifest(package: Package, views: list[View], files: dict[str, str]) -> str
             "spec_sha256": view.group.sha256,
             "kernel": view.kernel.name,
             "parameters": {p.name: [p.kind, p.type] for p in view.kernel.parameters},
+            "check": view.check.name if view.check.checked else None,
+            "check_parameters": {p.name: [p.kind, p.type] for p in view.check.parameters},
             "static": list(view.plan.static_names),
             "blocks": {
                 name: axis.tile

@@ -31,7 +31,8 @@ TL_TYPES: dict[DType, str] = {
 class Parameter:
     """One parameter of a kernel, in order.
 
-    `kind`: pointer, address, stride, size, scalar, given, static or block. `element` is the place in
+    `kind`: pointer, address, stride, size, scalar, given, static or block; of a check also limit and
+    buffer. `element` is the place in
     a list.
     """
 

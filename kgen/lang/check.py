@@ -241,8 +241,16 @@ class _Checker:
         ends = ends_of(
             self.scope, spec.values, "an end of a tensor's range", floats=dtype in FLOATS
         )
-        if not ok or ends is None:
+        expected = ends_of(self.scope, spec.expected, "an end of a tensor's expected range")
+        if not ok or ends is None or expected is None:
             return None
+        if spec.expected is not None and dtype not in ("u8", "i32", "i64"):
+            self.report.add(
+                "wrong-type",
+                spec.expected.span,
+                f"`{spec.name.value}` holds {dtype}; debug mode looks at the values of integers alone",
+                "leave `expected` out",
+            )
         distinct, repeats = self._distinct(spec)
         length = None
         if spec.list is not None:
@@ -262,6 +270,7 @@ class _Checker:
             mode=cast('Literal["in", "out", "inout"]', spec.mode),
             low=ends[0],
             high=ends[1],
+            expected=expected,
             distinct=distinct,
             repeats=repeats,
             layout=cast('Literal["contiguous", "rows", "any"]', spec.layout),
@@ -269,6 +278,7 @@ class _Checker:
             optional=spec.optional,
             type_text=spec.type.value,
             values_text=spec.values.value if spec.values else "",
+            expected_text=spec.expected.value if spec.expected else "",
             doc=spec.doc,
             span=spec.name.span,
             range_span=spec.values.span if spec.values else None,

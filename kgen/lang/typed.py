@@ -178,7 +178,8 @@ class Scalar:
 class Tensor:
     """A tensor of the caller, or a list of `length` tensors, which is indexed first.
 
-    `distinct`: no value twice, but for `repeats` if that is given. `dims` are those of one tensor.
+    `low` and `high` are promised; `expected` is looked at in debug mode alone. `distinct`: no value
+    twice, but for `repeats` if that is given. `dims` are those of one tensor.
     """
 
     name: str
@@ -187,6 +188,7 @@ class Tensor:
     mode: Literal["in", "out", "inout"]
     low: Value | None
     high: Value | None
+    expected: tuple[Value | None, Value | None]
     distinct: bool
     repeats: Value | None
     layout: Literal["contiguous", "rows", "any"]
@@ -194,6 +196,7 @@ class Tensor:
     optional: bool
     type_text: str
     values_text: str
+    expected_text: str
     doc: str
     span: Span
     range_span: Span | None = None
@@ -224,6 +227,7 @@ class Store:
     """`tensor[items] = value` at every point of `axes` where `when` holds.
 
     `decided`: indices whose colliding points `when` has sorted out. `trusted`: why the rest is apart.
+    `safe`: shown to be in bounds at every point, as for a load.
     """
 
     tensor: str
@@ -237,6 +241,7 @@ class Store:
     value_text: str
     span: Span
     value_span: Span
+    safe: bool = False
 
 
 @dataclass(frozen=True, slots=True)

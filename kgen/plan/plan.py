@@ -118,6 +118,7 @@ def make_plan(group: Group, report: Report) -> Plan | None:
             items=tuple(ranges.mark(item) for item in store.items),
             value=ranges.mark(store.value),
             when=store.when and ranges.mark(store.when),
+            safe=ranges.inside(Load(store.tensor, store.items, store.value.dtype, store.axes)),
         )
         for store in group.stores
     ]

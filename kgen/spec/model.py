@@ -35,6 +35,7 @@ class TensorSpec:
     type: Text
     mode: str
     values: Text | None
+    expected: Text | None
     distinct: Text | None
     layout: str
     list: Text | None
@@ -260,6 +261,7 @@ def _group(root: Block, file: str, sha256: str) -> GroupSpec:
                 need(block, "type"),
                 need(block, "mode").value if block.get("mode") else "in",
                 text_of(block, "values"),
+                text_of(block, "expected"),
                 text_of(block, "distinct"),
                 need(block, "layout").value if block.get("layout") else "rows",
                 text_of(block, "list"),
@@ -327,7 +329,8 @@ _RESERVED = frozenset(
     "tl triton torch kernels reference launch testing package grid kernel "
     "runs_kernels define NAMESPACE CASE warmup num_warps num_stages "
     "num_ctas maxnreg launch_pdl enable_fp_fusion debug floor_div floor_mod multiply smaller larger "
-    "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError".split()
+    "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError "
+    "KgenDeviceCheckError checked Check Checks Trusted".split()
 )
 
 

@@ -47,6 +47,10 @@ class Tensor(_Keys):
     values: str | None = Field(
         None, description="`low .. high`, both included: what its elements are"
     )
+    expected: str | None = Field(
+        None,
+        description="`low .. high`: nothing is concluded from it, debug mode reports other values",
+    )
     distinct: str | None = Field(
         None, description="`true`: no value twice; `except EXPR`: only that value may repeat"
     )
