@@ -36,7 +36,9 @@ from kgen.lang.types import FLOATS, LITERALS
 from kgen.plan.plan import Plan
 
 _LONG = 50  # characters beyond which a part of a number gets a name
-ROW = 16  # numbers in a row of the report, as in kgen/runtime/_debug.py; the first two are the points
+ROW = (
+    16  # numbers in a row of the report, as in kgen/runtime/_debug.py; the first two are the points
+)
 
 
 @dataclass(frozen=True, slots=True)
