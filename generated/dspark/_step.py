@@ -147,7 +147,10 @@ class Step:
     SWITCHES: ClassVar[Switches]
 
     def __init__(
-        self, calls: dict[str, object], tensors: dict[str, Any], numbers: dict[str, Any]
+        self,
+        calls: dict[str, Callable[..., None]],
+        tensors: dict[str, Any],
+        numbers: dict[str, Any],
     ) -> None:
         self._calls = calls
         for name, function in calls.items():
