@@ -179,10 +179,10 @@ class Engine:
         else:
             self.waiting.remove(request)
 
-    def run(self, drafts: Callable[[int], int] | None = None) -> None:
-        """Steps until nothing is left to do; `drafts` gives K of each step."""
+    def run(self) -> None:
+        """Steps until nothing is left to do."""
         while self.busy:
-            self.advance(drafts(self.events["steps"]) if drafts else None)
+            self.advance()
 
     @property
     def busy(self) -> bool:
@@ -450,7 +450,7 @@ class Engine:
         )
         bare = self._make_step(**dict.fromkeys(names, _nothing))
         counts = [
-            count(lambda step=step: self._call(step, sizes.max_batch, 0, sizes.K))  # type: ignore[misc]
+            count(lambda step=step: self._call(step, 1, 0, sizes.K))  # type: ignore[misc]
             for step in (bare, self.step)
         ]
         return counts[0], counts[1]

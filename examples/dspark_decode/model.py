@@ -79,7 +79,7 @@ class Target:
         draw = torch.Generator().manual_seed(1)
         self.left = torch.randn(sizes.vocab, 16, generator=draw).to(device)
         self.right = torch.randn(sizes.vocab, 16, generator=draw).to(device)
-        rows = 0.9 * torch.randn(251, sizes.vocab, generator=draw).to(device)
+        rows = 0.6 * torch.randn(251, sizes.vocab, generator=draw).to(device)
         bigram = (self.left.double() @ self.right.double().T).float()
         bigram[:, sizes.mask_token_id] = -torch.inf
         self.bigram, self.rows = ranks.part(bigram.T).T, ranks.part(rows.T).T
@@ -260,7 +260,7 @@ class Drafter:
         rows, drafts = draft_tokens.shape
         width = self.sizes.width(drafts)
         hidden = self._block(rows, width)[:, width - drafts :]
-        logits = 0.5 * (_norm(hidden).double() @ self.head)
+        logits = _norm(hidden).double() @ self.head
         token = bonus
         for k in range(drafts):
             biased = logits[:, k] + self.markov[token] @ self.bigram

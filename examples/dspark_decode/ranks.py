@@ -47,10 +47,10 @@ class Ranks:
         if self.size == 1:
             return token
         token = token + self.rank * logits.shape[-1]
-        # Both in f64, which holds each exactly, so that one collective does.
-        pair = torch.stack((best.double(), token.double()))
-        pairs = pair.new_empty(self.size, *pair.shape)
-        dist.all_gather_into_tensor(pairs.flatten(0, 1), pair)
+        # Both in f64, which holds each exactly; what a rank doesn't know is 0 in its sum.
+        pairs = best.new_zeros(self.size, 2, *best.shape, dtype=torch.float64)
+        pairs[self.rank, 0], pairs[self.rank, 1] = best, token
+        self.sum(pairs)
         winner = pairs[:, 0].argmax(dim=0)  # the first of those that tie: the lowest rank
         return pairs[:, 1].gather(0, winner.unsqueeze(0)).squeeze(0).long()
 

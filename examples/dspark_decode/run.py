@@ -40,7 +40,7 @@ SETTINGS = {
     "fused + overlap": {"fused": True, "overlap": True, "fused_norm": False},
 }
 # Its sums have another order, so its drafts may differ; its tokens may not.
-FUSED_NORM = {"fused": True, "overlap": True, "fused_norm": True}
+FUSED_NORM = ("fused_norm + overlap", {"fused": True, "overlap": True, "fused_norm": True})
 BAR = 30  # characters
 
 
@@ -61,7 +61,7 @@ class Row:
     def per_step(self) -> float:
         """Accepted tokens a step and request."""
         steps = [count for each in self.accepted for count in each]
-        return sum(steps) / len(steps)
+        return sum(steps) / max(len(steps), 1)
 
 
 def main() -> int:
@@ -83,10 +83,11 @@ def main() -> int:
 
 
 def _main(options: argparse.Namespace, sizes: Sizes, device: torch.device, ranks: Ranks) -> int:
-    total = sum(request.new_tokens for request in _requests(options)) * (len(SETTINGS) + 2)
+    runs = 1 + len(SETTINGS) + options.fused_norm + (ranks.size > 1)
+    total = runs * sum(request.new_tokens for request in _requests(options))
     bar = _Bar(total if ranks.rank == 0 else 0)
     alone = _alone(options, sizes, device, bar)
-    settings = SETTINGS | {"fused_norm + overlap": FUSED_NORM}
+    settings = SETTINGS | dict([FUSED_NORM] if options.fused_norm else [])
     rows = [
         _serve(name, switches, options, sizes, device, ranks, bar)
         for name, switches in settings.items()
@@ -114,6 +115,7 @@ def _options() -> tuple[argparse.Namespace, Sizes]:
     )
     parser.add_argument("--drafts", type=int, default=3, help="draft tokens K a request (3)")
     parser.add_argument("--dflash", action="store_true", help="a block of K + 1 slots, not K")
+    parser.add_argument("--fused-norm", action="store_true", help="a row for the switch fused_norm")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="the GPU if there is one")
     parser.add_argument("--graph", action="store_true", help="replay CUDA graphs")
     parser.add_argument("--json", action="store_true", help="print JSON, not a table")
@@ -215,7 +217,7 @@ def _faults(rows: list[Row], alone: list[list[int]]) -> list[str]:
                 faults.append(
                     f"{row.setting}: tokens of request {number} and of the same one alone"
                 )
-        if row.setting in (first.setting, "fused_norm + overlap"):
+        if row.setting == FUSED_NORM[0]:
             continue
         if row.accepted != first.accepted:
             faults.append(f"{row.setting}: accepted tokens a step and those of {first.setting}")
