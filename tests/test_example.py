@@ -156,6 +156,23 @@ def test_drafts_come_from_the_pool(device, monkeypatch):
     assert alone(first, device).accepted != expected
 
 
+@pytest.mark.parametrize("shift_label", [True, False])
+def test_which_slots_of_the_block_predict(shift_label, device):
+    engine = new_engine(device, Sizes(shift_label=shift_label))
+    drafter, drafts = engine.drafter, engine.draft_tokens[:2]
+    bonus = torch.tensor([5, 6], device=device)
+    draw = torch.Generator().manual_seed(0)
+    drafter.hidden.copy_(torch.randn(drafter.hidden.shape, generator=draw))
+    drafter.propose(bonus=bonus, draft_tokens=drafts)
+    before, found = drafts.clone(), []
+    for slot in range(drafter.hidden.shape[1]):
+        drafter.hidden[:2, slot] *= -1
+        drafter.propose(bonus=bonus, draft_tokens=drafts)
+        found.append(not torch.equal(drafts, before))
+        drafter.hidden[:2, slot] *= -1
+    assert found == ([True] * 3 if shift_label else [False, True, True, True])
+
+
 def test_what_a_page_held_before_is_never_read(device):
     first = request(new_tokens=14)
     engine = new_engine(device)

@@ -125,8 +125,9 @@ class Drafter:
         self.fc = weight(1, sizes.captured * H, H)[0]
         self.context = weight(1, H, L * D)[0]
         self.latent = weight(L, H, D)
-        self.query = weight(L, H, sizes.heads * D)
-        self.out = weight(L, sizes.heads * R, H)
+        # Sharp and loud, else all that attention reads would average out.
+        self.query = 4 * weight(L, H, sizes.heads * D)
+        self.out = 4 * weight(L, sizes.heads * R, H)
         self.up, self.down = weight(L, H, 2 * H), weight(L, 2 * H, H)
         self.table = ranks.part(weight(1, sizes.vocab, H)[0] * math.sqrt(sizes.vocab)).bfloat16()
         self.head = ranks.part(weight(1, H, sizes.vocab)[0].T).T
