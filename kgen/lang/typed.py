@@ -7,7 +7,7 @@ shared through `Ref`, a use of a let, whose own tree stands in `Group.lets`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from kgen.diagnostics import Span
@@ -74,6 +74,7 @@ class Load:
     dtype: DType
     axes: Axes
     safe: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,7 @@ class Op:
     args: tuple[Value, ...]
     dtype: DType
     axes: Axes
+    divisor_span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Reduce:
     """`sum`, `count`, `min`, `max`, `any`, `all` or `first` over an index, which it binds.
 
     Over nothing a sum and a count are 0, `any` is false, `all` true, `min` the type's largest value,
-    `max` its smallest, and `first` is `none`.
+    `max` its smallest, and `first` is `none`. `before`: the index of a `prefix` that this was.
     """
 
     kind: str
@@ -120,6 +122,7 @@ class Reduce:
     none: Value | None
     dtype: DType
     axes: Axes
+    before: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +150,7 @@ class Size:
     derived: Value | None
     text: str
     span: Span
+    range_span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +165,8 @@ class Scalar:
     text: str
     doc: str
     span: Span
+    range_span: Span | None = None
+    default_span: Span | None = None
 
     @property
     def static(self) -> bool:
@@ -172,7 +178,8 @@ class Scalar:
 class Tensor:
     """A tensor of the caller, or a list of `length` tensors, which is indexed first.
 
-    `distinct`: no value twice, but for `repeats` if that is given. `dims` are those of one tensor.
+    `low` and `high` are promised; `expected` is looked at in debug mode alone. `distinct`: no value
+    twice, but for `repeats` if that is given. `dims` are those of one tensor.
     """
 
     name: str
@@ -181,6 +188,7 @@ class Tensor:
     mode: Literal["in", "out", "inout"]
     low: Value | None
     high: Value | None
+    expected: tuple[Value | None, Value | None]
     distinct: bool
     repeats: Value | None
     layout: Literal["contiguous", "rows", "any"]
@@ -188,8 +196,10 @@ class Tensor:
     optional: bool
     type_text: str
     values_text: str
+    expected_text: str
     doc: str
     span: Span
+    range_span: Span | None = None
 
     @property
     def text(self) -> str:
@@ -217,6 +227,7 @@ class Store:
     """`tensor[items] = value` at every point of `axes` where `when` holds.
 
     `decided`: indices whose colliding points `when` has sorted out. `trusted`: why the rest is apart.
+    `safe`: shown to be in bounds at every point, as for a load.
     """
 
     tensor: str
@@ -230,11 +241,15 @@ class Store:
     value_text: str
     span: Span
     value_span: Span
+    safe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One checked group. `extents` maps each index, in order, to how many values it takes."""
+    """One checked group. `extents` maps each index, in order, to how many values it takes.
+
+    `scheduled` is where the schedule names each index, `tile.c` or `program.r`.
+    """
 
     name: str
     summary: str
@@ -255,6 +270,7 @@ class Group:
     file: str
     sha256: str
     span: Span
+    scheduled: dict[str, Span]
 
     @property
     def static_names(self) -> tuple[str, ...]:
