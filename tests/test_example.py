@@ -99,12 +99,11 @@ def test_a_setting_changes_no_bit(setting, device, expected):
     assert outcome(*mixed(device)) == expected
 
 
-def test_norms_inside_the_writes_change_no_token(device, expected):
+def test_norms_inside_the_writes_change_no_token(device):
+    first = request(length=3, new_tokens=4)
+    expected = plain(first, device)
     dspark.configure(**EAGER | {"fused": True, "fused_norm": True})
-    _, requests = mixed(device, new_tokens=5)
-    assert [each.output for each in requests] == [
-        tokens[: len(each.output)] for each, tokens in zip(requests, expected[0], strict=True)
-    ]
+    assert alone(first, device).output == expected
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -304,7 +303,9 @@ def test_fewer_launches(device):
         dspark.configure(**switches)
         counted[name] = new_engine(device).launches(lambda call: run.launches(call, device))
     (eager, whole), (fused, fused_whole) = counted["eager"], counted["fused"]
-    assert fused == 10  # 1, 11, 2, 3, 4, 5, 6, 8 and 9 twice
+    # Groups 1, 11, 2, 3, 4, 5, 6, 8 and 9 twice; and, where no graph is captured, two copies of what is
+    # put back if a stage raises.
+    assert fused == (10 if device.type == "cuda" else 12)
     assert whole - eager == fused_whole - fused
     assert eager > 5 * fused
 

@@ -417,7 +417,6 @@ class Engine:
             H=sizes.H,
             max_ctx=sizes.max_ctx,
             mask_token_id=sizes.mask_token_id,
-            page_size=sizes.page_size,
             eps=EPS,
             divisor=sizes.L,
             pool_index=POOL,

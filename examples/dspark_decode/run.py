@@ -116,7 +116,7 @@ def _options() -> tuple[argparse.Namespace, Sizes]:
     parser.add_argument("--drafts", type=int, default=3, help="draft tokens K a request (3)")
     parser.add_argument("--dflash", action="store_true", help="a block of K + 1 slots, not K")
     parser.add_argument("--fused-norm", action="store_true", help="a row for the switch fused_norm")
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="the GPU if there is one")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="a GPU if there is one")
     parser.add_argument("--graph", action="store_true", help="replay CUDA graphs")
     parser.add_argument("--json", action="store_true", help="print JSON, not a table")
     options = parser.parse_args()
@@ -127,6 +127,9 @@ def _options() -> tuple[argparse.Namespace, Sizes]:
         parser.error(f"--device cuda: {ranks} GPUs are needed, {torch.cuda.device_count()} found")
     if options.graph and options.device != "cuda":
         parser.error("--graph needs --device cuda")
+    if options.device == "cpu" and torch.cuda.is_available():
+        # Kernels run in the interpreter only if that was said before triton was imported.
+        parser.error("--device cpu: there is a GPU; hide it with CUDA_VISIBLE_DEVICES=")
     if options.requests < 1:
         parser.error("--requests: at least 1")
     if not 1 <= options.drafts <= 7:
