@@ -378,6 +378,19 @@ def test_a_difference_is_reported(monkeypatch, capsys):
     )
 
 
+def test_ranks_agree_on_a_tie(monkeypatch):
+    above = torch.nextafter(torch.tensor(7.0), torch.tensor(8.0)).item()
+    inf = float("inf")
+    whole = torch.tensor([[1, 5, 5, 2], [7, 0, 0, above], [0, 3, 9, 9], [-inf, -inf, -inf, -9]])
+    told = []
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda part: told.append(part.clone()))
+    for rank in (0, 1):
+        Ranks(rank, 2).argmax(whole[:, 2 * rank : 2 * rank + 2])
+    monkeypatch.setattr("torch.distributed.all_reduce", lambda part: part.copy_(told[0] + told[1]))
+    for rank in (0, 1):
+        assert Ranks(rank, 2).argmax(whole[:, 2 * rank : 2 * rank + 2]).tolist() == [1, 3, 2, 3]
+
+
 def test_two_ranks():
     """With `make demo`'s program: it compares the ranks, and both with one rank, itself."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
