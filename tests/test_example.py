@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -249,6 +250,40 @@ def test_requests_that_need_more_pages_than_there_are(device):
     assert engine.events["preemptions"] > 1
     for each in requests:
         assert each.output == plain(each, device)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_happens_to_requests(seed, device):
+    draw = random.Random(seed)
+    sizes = Sizes(
+        pages=draw.choice([20, 30]), slots=draw.choice([3, 5, 7]), shift_label=seed % 2 == 0
+    )
+    engine = new_engine(device, sizes, lag=draw.choice([0, 1, 2]), chunk=draw.choice([1, 3, 16]))
+    requests, aborted = [], []
+    for step in range(60):
+        if step < 40 and draw.random() < 0.4:
+            id = f"r{draw.randrange(8)}"
+            if not engine.knows(id):
+                new = request(id, draw.randint(1, 20), draw.randint(1, 20), draw.randrange(1000))
+                if requests and draw.random() < 0.5:
+                    start = draw.choice(requests).prompt[:12]
+                    new = Request(id, start + new.prompt, new.new_tokens)
+                requests.append(new)
+                engine.submit(new)
+        if engine.running and draw.random() < 0.1:
+            engine.preempt(draw.choice(engine.running))
+        if engine.running and draw.random() < 0.05:
+            aborted.append(draw.choice([*engine.running, *engine.waiting]))
+            engine.abort(aborted[-1])
+        engine.advance(draw.choice([1, 2, 3, 3, 3]))
+    engine.run()
+    assert engine.finished
+    for each in requests:
+        expected = plain(each, device)
+        assert each.output == (
+            expected if each in engine.finished else expected[: len(each.output)]
+        )
+        assert (each in engine.finished) != (each in aborted)
 
 
 @pytest.mark.parametrize("setting", ["eager", "fused-overlap"])

@@ -394,7 +394,7 @@ class Engine:
         """L views bf16[pages, 1, 1, page_size, D]."""
         return [self.arena[:, layer : layer + 1] for layer in range(self.sizes.L)]
 
-    def _make_step(self, **stages: Callable[..., None]) -> Any:
+    def _make_step(self, **stages: Any) -> Callable[..., None]:
         sizes, drafter = self.sizes, self.drafter
         return dspark.DecodeStep(
             **stages,
@@ -470,7 +470,7 @@ class Engine:
             end.record()
             end.synchronize()
             times.append(1000 * start.elapsed_time(end))
-        return sorted(times[5:])[repeats // 2]
+        return float(sorted(times[5:])[repeats // 2])
 
     def digest(self) -> str:
         """A hash of every step's state and of the pool; what the dummy slot holds is left out."""
