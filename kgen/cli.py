@@ -17,8 +17,9 @@ import kgen
 from kgen.build import BuildError, Built, Changes, compare, compile_specs, write
 from kgen.diagnostics import SpecError, counted, nearest
 from kgen.emit import reference, triton
+from kgen.emit.step import StepView
 from kgen.lang.text import spec_text
-from kgen.spec.schema import json_schema
+from kgen.spec.schema import json_schema, step_schema
 
 _PHASES = ("typed", "plan", "kernel", "reference")
 
@@ -196,9 +197,29 @@ def show(group: str, specs: Path, phase: str) -> None:
 
 
 @main.command()
-def schema() -> None:
+@click.argument("step")
+@click.option("--specs", type=click.Path(path_type=Path), default=Path("specs"), show_default=True)
+def explain(step: str, specs: Path) -> None:
+    """Say how a step runs: what its stages touch, what waits for what, what else could be forked."""
+    from kgen.diagnostics import nearest  # noqa: PLC0415 - only for the error
+
+    built = {b.step.spec.name.value: b for b in _compiled(specs, as_json=False) if b.step}
+    if step not in built:
+        _fail(
+            f"there is no step `{step}` in {specs}; {nearest(step, built) or 'no package has one'}"
+        )
+    plan = built[step].step
+    assert plan is not None
+    click.echo(f"{plan.class_name}: {plan.spec.summary}\n")
+    for line in StepView(plan, built[step].package.name).explained:
+        click.echo(line)
+
+
+@main.command()
+@click.option("--step", is_flag=True, help="Of step.yaml instead of a group's file.")
+def schema(step: bool) -> None:
     """Print the JSON Schema of a spec file, for editors."""
-    click.echo(json.dumps(json_schema(), indent=2))
+    click.echo(json.dumps(step_schema() if step else json_schema(), indent=2))
 
 
 if __name__ == "__main__":

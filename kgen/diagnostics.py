@@ -84,6 +84,7 @@ CATALOGUE: Mapping[str, str] = {
     "race": "Programs of one launch run in no order, so one may see what another has written.",
     "scan-in-loop": "A running sum is carried from turn to turn of the innermost loop.",
     # Steps.
+    "unknown-in-step": "A step names groups, their tensors and numbers, and what stands under `engine`.",
     "bad-stage": "A step runs its stages in order; each must know what it works on.",
     "step-race": "Two streams run in no order, so one stage may see what the other has written.",
     # Schedules.

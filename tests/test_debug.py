@@ -505,7 +505,7 @@ def test_the_checks_leave_no_trace_in_the_kernels():
 @pytest.mark.parametrize(
     "package, tries, targets",
     [
-        ("dspark", "[5]", ("80", "90", "100", "120", "gfx942")),
+        ("dspark", "[5]", ("80", "100", "120", "gfx942")),
         ("dspark", "[3, 5]", ("90",)),
         ("small", "[5]", ("90",)),
     ],

@@ -23,10 +23,10 @@ EAGER = {
     "context_positions": eager.context_positions,
     "gen_bookkeeping": eager.gen_bookkeeping,
     "noise_block": eager.noise_block,
+    "block_fixup": eager.block_fixup,
     "context_kv_stage": eager.context_kv_stage,
     "context_kv_write": eager.context_kv_write,
     "context_kv_norm_rope_write": eager.context_kv_norm_rope_write,
-    "block_fixup": eager.block_fixup,
     "block_write": eager.block_write,
     "block_norm_rope_write": eager.block_norm_rope_write,
 }
@@ -36,10 +36,10 @@ FUSED = {
     "context_positions": ops.context_positions,
     "gen_bookkeeping": ops.gen_bookkeeping,
     "noise_block": ops.noise_block,
+    "block_fixup": ops.block_fixup,
     "context_kv_stage": ops.context_kv_stage,
     "context_kv_write": ops.context_kv_write,
     "context_kv_norm_rope_write": ops.context_kv_norm_rope_write,
-    "block_fixup": ops.block_fixup,
     "block_write": ops.block_write,
     "block_norm_rope_write": ops.block_norm_rope_write,
 }
@@ -53,10 +53,10 @@ class DecodeStep(Step):
             argmax over the vocabulary.
         embed: function(embed_ids, embed_rows). Rows of the embedding table, which may be
             sharded over ranks.
+        begin_block: function(noise). The draft block's input to the drafter's first layer.
         project: function(latents). Captured hidden states to the context latents of all layers.
         norm_rope: function(staged, ctx_positions, normed). The engine's own norm and rope of
             the context latents, a layer at a time.
-        begin_block: function(noise). The draft block's input to the drafter's first layer.
         layer_latents: function(query_positions, block_latents, l). One layer's latents of the
             draft block, before norm and rope.
         layer_norm_rope: function(block_latents, query_positions, block_normed, l). The engine's
@@ -121,16 +121,16 @@ class DecodeStep(Step):
         "seq_lens": StepTensor("i32[batch]"),
         "embed_rows": StepTensor("bf16[G + 1, H]", buffer=True),
         "noise": StepTensor("bf16[G, W, H]", buffer=True),
+        "block_pages": StepTensor("i64[G, W]", buffer=True),
+        "block_in_page": StepTensor("i64[G, W]", buffer=True),
+        "page_tables": StepTensor("i32[G, blocks]", buffer=True),
+        "kv_lens": StepTensor("i32[G]", buffer=True),
         "latents": StepTensor("bf16[N, L, D]", buffer=True),
         "staged": StepTensor("bf16[L, N, D]", buffer=True),
         "normed": StepTensor("bf16[L, N, D]", buffer=True),
         "pool": StepTensor("bf16[pages, 1, 1, page_size, D]", length="L"),
         "norm_weight": StepTensor("bf16[L, R]", spare=True),
         "freqs": StepTensor("f32[max_pos, half, 2]", spare=True),
-        "block_pages": StepTensor("i64[G, W]", buffer=True),
-        "block_in_page": StepTensor("i64[G, W]", buffer=True),
-        "page_tables": StepTensor("i32[G, blocks]", buffer=True),
-        "kv_lens": StepTensor("i32[G]", buffer=True),
         "block_normed": StepTensor("bf16[G, W, D]", buffer=True),
         "block_latents": StepTensor("bf16[G, W, D]", buffer=True),
     }
@@ -168,9 +168,9 @@ class DecodeStep(Step):
     CALLS = {
         "sample": {"target_tokens": "target_tokens"},
         "embed": {"embed_ids": "embed_ids", "embed_rows": "embed_rows"},
+        "begin_block": {"noise": "noise"},
         "project": {"latents": "latents"},
         "norm_rope": {"staged": "staged", "ctx_positions": "ctx_positions", "normed": "normed"},
-        "begin_block": {"noise": "noise"},
         "layer_latents": {"query_positions": "query_positions", "block_latents": "block_latents"},
         "layer_norm_rope": {
             "block_latents": "block_latents",
@@ -193,9 +193,9 @@ class DecodeStep(Step):
         *,
         sample: Callable[..., None],
         embed: Callable[..., None],
+        begin_block: Callable[..., None],
         project: Callable[..., None],
         norm_rope: Callable[..., None],
-        begin_block: Callable[..., None],
         layer_latents: Callable[..., None],
         layer_norm_rope: Callable[..., None],
         attend: Callable[..., None],
@@ -211,8 +211,8 @@ class DecodeStep(Step):
         batch_to_slot: Tensor,
         seq_lens: Tensor,
         pool: list[Tensor],
-        freqs: Tensor | None = None,
         norm_weight: Tensor | None = None,
+        freqs: Tensor | None = None,
         G: int | None = None,
         K: int | None = None,
         W: int | None = None,
@@ -229,9 +229,9 @@ class DecodeStep(Step):
             {
                 "sample": sample,
                 "embed": embed,
+                "begin_block": begin_block,
                 "project": project,
                 "norm_rope": norm_rope,
-                "begin_block": begin_block,
                 "layer_latents": layer_latents,
                 "layer_norm_rope": layer_norm_rope,
                 "attend": attend,
@@ -327,6 +327,8 @@ class DecodeStep(Step):
         self._gen_bookkeeping(v)
         self._embed(v)
         self._noise_block(v)
+        self._block_fixup(v)
+        self._begin_block(v)
         self._project(v)
         if not self._on["fused_norm"]:
             self._context_kv_stage(v)
@@ -334,8 +336,6 @@ class DecodeStep(Step):
             self._context_kv_write(v)
         if self._on["fused_norm"]:
             self._context_kv_norm_rope_write(v)
-        self._block_fixup(v)
-        self._begin_block(v)
         for l in range(v.L):
             self._layer_latents(v, l)
             if not self._on["fused_norm"]:
@@ -365,11 +365,11 @@ class DecodeStep(Step):
         self._gen_bookkeeping(v)
         self._embed(v)
         self._noise_block(v)
+        self._block_fixup(v)
+        self._begin_block(v)
         # norm_rope writes normed, context_kv_write reads it
         streams.wait("norm_rope")
         self._context_kv_write(v)
-        self._block_fixup(v)
-        self._begin_block(v)
         for l in range(v.L):
             self._layer_latents(v, l)
             self._layer_norm_rope(v, l)
@@ -394,11 +394,11 @@ class DecodeStep(Step):
         self._gen_bookkeeping(v)
         self._embed(v)
         self._noise_block(v)
+        self._block_fixup(v)
+        self._begin_block(v)
         # project writes latents, context_kv_norm_rope_write reads it
         streams.wait("project")
         self._context_kv_norm_rope_write(v)
-        self._block_fixup(v)
-        self._begin_block(v)
         for l in range(v.L):
             self._layer_latents(v, l)
             self._block_norm_rope_write(v, l)
@@ -474,6 +474,23 @@ class DecodeStep(Step):
         """The draft block's input: each request's own embedding row, then the mask token's."""
         self._groups["noise_block"](embed_rows=v.embed_rows, noise=v.noise)
 
+    def _block_fixup(self, v: SimpleNamespace) -> None:
+        """Where the draft block's own latents go, and the page tables and lengths that attention reads."""
+        self._groups["block_fixup"](
+            num_ctx=v.num_ctx,
+            block_tables=v.block_tables,
+            block_pages=v.block_pages,
+            block_in_page=v.block_in_page,
+            page_tables=v.page_tables,
+            kv_lens=v.kv_lens,
+            num_contexts=v.num_contexts,
+            page_size=v.page_size,
+        )
+
+    def _begin_block(self, v: SimpleNamespace) -> None:
+        """The draft block's input to the drafter's first layer."""
+        self._calls["begin_block"](**v.calls["begin_block"])
+
     def _project(self, v: SimpleNamespace) -> None:
         """Captured hidden states to the context latents of all layers."""
         self._calls["project"](**v.calls["project"])
@@ -510,23 +527,6 @@ class DecodeStep(Step):
             eps=v.eps,
             max_ctx=v.max_ctx,
         )
-
-    def _block_fixup(self, v: SimpleNamespace) -> None:
-        """Where the draft block's own latents go, and the page tables and lengths that attention reads."""
-        self._groups["block_fixup"](
-            num_ctx=v.num_ctx,
-            block_tables=v.block_tables,
-            block_pages=v.block_pages,
-            block_in_page=v.block_in_page,
-            page_tables=v.page_tables,
-            kv_lens=v.kv_lens,
-            num_contexts=v.num_contexts,
-            page_size=v.page_size,
-        )
-
-    def _begin_block(self, v: SimpleNamespace) -> None:
-        """The draft block's input to the drafter's first layer."""
-        self._calls["begin_block"](**v.calls["begin_block"])
 
     def _layer_latents(self, v: SimpleNamespace, l: int) -> None:
         """One layer's latents of the draft block, before norm and rope."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kgen.emit.layout import wrap
 from kgen.plan.step import StepPlan, StepTensor
-from kgen.plan.streams import Do, Names, Stage
+from kgen.plan.streams import Do, Names, Stage, free_stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +253,30 @@ class StepView:
         args.append(f'**v.calls["{stage.method}"]')
         return [*lines, f'    self._calls["{stage.name}"]({", ".join(args)})']
 
-    # The page.
+    # The page, and what `kgen explain` prints.
+
+    @property
+    def explained(self) -> list[str]:
+        """The stages and what they touch, the streams, and what else could be forked."""
+        lines = []
+        for stage in self.plan.stages:
+            several = [stage] if stage.kind != "repeat" else list(stage.stages)
+            if stage.kind == "repeat":
+                lines.append(f"for each {stage.name} of {stage.extent}:")
+            for each in several:
+                lines += [f"{'  ' * (stage.kind == 'repeat')}{each.name}{_condition(each)}"]
+                lines += [f"    reads {', '.join(sorted(each.reads)) or 'nothing'}"]
+                lines += [f"    writes {', '.join(sorted(each.writes)) or 'nothing'}"]
+        for on, picture in self.pictures:
+            lines += ["", f"{on}:", "", picture]
+        beside = ", ".join(each.value for each in self.plan.spec.beside)
+        free = ", ".join(s.name for s in free_stages(self.plan.stages, self.plan.spec))
+        if beside:
+            lines += [
+                "",
+                f"Independent of {beside}, so it could be forked too: {free or 'nothing'}.",
+            ]
+        return lines
 
     @property
     def pictures(self) -> list[tuple[str, str]]:
@@ -279,6 +302,13 @@ class StepView:
             elif do.what == "wait":
                 lines.append(f"{'o':{wide}}-> o  {do.why}")
         return "\n".join(line.rstrip() for line in lines)
+
+
+def _condition(stage: Stage) -> str:
+    if stage.switch is None:
+        return ""
+    name, wanted = stage.switch
+    return f" (if {'' if wanted else 'not '}{name})"
 
 
 def _do(do: Do, on: Names) -> list[str]:

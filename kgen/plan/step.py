@@ -146,7 +146,7 @@ class _Planner:
         group = self.groups.get(stage.name.value)
         if group is None:
             self._fail(
-                "unknown-name",
+                "unknown-in-step",
                 stage.name.span,
                 f"there is no group `{stage.name.value}` in this package",
                 nearest(stage.name.value, self.groups),
@@ -164,7 +164,7 @@ class _Planner:
         for argument, target in stage.bind:
             if argument.value not in known:
                 self._fail(
-                    "unknown-name",
+                    "unknown-in-step",
                     argument.span,
                     f"`{group.name}` has no argument `{argument.value}`",
                     nearest(argument.value, known),
@@ -294,7 +294,7 @@ class _Planner:
         known = {*self.tensors, *self.engine, *self.scalars, *self.sizes}
         if name not in known or (index and index not in loops):
             self._fail(
-                "unknown-name",
+                "unknown-in-step",
                 text.span,
                 f"`{text.value}` is no tensor of a group here, and not under `engine`",
                 nearest(name, known) + "; or add it to `engine` if only the engine sees it",
@@ -309,7 +309,7 @@ class _Planner:
         names = [each.name.value for each in self.spec.switches]
         if name not in names:
             self._fail(
-                "unknown-name", text.span, f"there is no switch `{name}`", nearest(name, names)
+                "unknown-in-step", text.span, f"there is no switch `{name}`", nearest(name, names)
             )
         return name, not text.value.startswith("not ")
 
@@ -328,7 +328,7 @@ class _Planner:
             for text in texts:
                 if text.value not in known:
                     self._fail(
-                        "unknown-name",
+                        "unknown-in-step",
                         text.span,
                         f"`{text.value}` can't stand in `{what}`",
                         nearest(text.value, known),
@@ -346,7 +346,7 @@ class _Planner:
             names = ["fused", "overlap", *(each.name.value for each in spec.switches)]
             if switch.needs is not None and switch.needs.value not in names:
                 self._fail(
-                    "unknown-name",
+                    "unknown-in-step",
                     switch.needs.span,
                     f"there is no switch `{switch.needs.value}`",
                     nearest(switch.needs.value, names),
@@ -375,7 +375,7 @@ class _Planner:
         for name in names:
             if name not in known:
                 self._fail(
-                    "unknown-name",
+                    "unknown-in-step",
                     text.span,
                     f"`{name}` is no size or scalar of a group here",
                     nearest(name, known),

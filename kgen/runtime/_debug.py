@@ -87,14 +87,14 @@ def checked(signature: Signature) -> Callable[[Operator], Operator]:
         package = operator.__module__.rpartition(".")[0]
 
         @functools.wraps(operator)
-        def check(*args: object) -> None:
-            bound = parameters.bind(*args)
+        def check(*args: object, **named: object) -> None:
+            bound = parameters.bind(*args, **named)
             bound.apply_defaults()
             checks = importlib.import_module(f"{package}.debug")
             found = getattr(checks, signature.group.upper(), None)
             if found is not None:
                 _Call(signature, found, bound.arguments).check(operator)
-            operator(*args)
+            operator(*args, **named)
 
         return check
 

@@ -212,3 +212,8 @@ def json_schema() -> dict[str, Any]:
             "anyOf": [{"type": "string"}, entries["additionalProperties"]]
         }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def step_schema() -> dict[str, Any]:
+    """The JSON Schema of a step.yaml."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Step.model_json_schema()}
