@@ -13,9 +13,9 @@ import triton
 
 from ._runtime import KgenCallError
 
-# Variants launched so far: kernel, device and compile-time arguments. While `frozen` no other is compiled.
+# Variants launched so far: kernel, device and compile-time arguments. While `_frozen` no other is compiled.
 _variants: set[tuple[object, ...]] = set()
-frozen = False
+_frozen = False
 
 # A library's operators live as long as the library object.
 _libraries: dict[str, torch.library.Library] = {}
@@ -31,6 +31,12 @@ def interpreted() -> bool:
 def runs_kernels(device: torch.device) -> bool:
     """Whether kernels run on this device; the torch reference does elsewhere."""
     return device.type != "cpu" or interpreted()
+
+
+def freeze(enable: bool) -> None:
+    """Refuse variants that were not launched before, or no longer."""
+    global _frozen  # noqa: PLW0603
+    _frozen = enable
 
 
 def launch(  # type: ignore[no-untyped-def]
@@ -49,7 +55,7 @@ def launch(  # type: ignore[no-untyped-def]
         return
     variant = (kernel, device, *options.values())
     if variant not in _variants:
-        if frozen:
+        if _frozen:
             static = ", ".join(f"{name}={value}" for name, value in options.items())
             raise KgenCallError(
                 f"{kernel.__name__.removesuffix('_kernel')}: no variant for {static} was launched "

@@ -171,7 +171,7 @@ class StepView:
             lines.append(f"    {call.name}: Callable[..., None],")
         needed = [name for name in plan.given if name not in plan.spare]
         lines += [f"    {name}: {_annotation(plan.tensors[name])}," for name in needed]
-        for name in plan.spare:
+        for name in sorted(plan.spare):
             lines.append(f"    {name}: {_annotation(plan.tensors[name])} | None = None,")
         lines += [f"    {name}: {self._number(name)} | None = None," for name in plan.numbers]
         calls = _table({call.name: call.name for call in plan.calls})

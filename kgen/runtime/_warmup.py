@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from . import _launch
+from ._launch import freeze
 from ._runtime import LIMITS, KgenCallError, Signature, SizeArg, Values
 
 
@@ -53,7 +53,7 @@ def warm(
 
 def no_jit(enable: bool = True) -> None:
     """Make a later launch of a variant that was not launched before an error, instead of compiling it."""
-    _launch.frozen = enable
+    freeze(enable)
 
 
 def _static(signature: Signature) -> dict[str, bool]:

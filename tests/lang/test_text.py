@@ -28,7 +28,11 @@ from kgen.lang.typed import (
     Value,
 )
 
-SPECS = sorted((Path(__file__).parents[2] / "specs").glob("*/*.yaml"))
+SPECS = sorted(
+    path
+    for path in (Path(__file__).parents[2] / "specs").glob("*/*.yaml")
+    if path.name != "step.yaml"
+)
 
 # The shape of a tree: a name or a number, or a tuple of an operator and its operands.
 
