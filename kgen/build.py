@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kgen.analysis.prove import prove
 from kgen.diagnostics import Report, SpecError
 from kgen.emit.package import render
 from kgen.lang.check import check
@@ -37,7 +38,9 @@ class Built:
 def compile_package(package: Package, report: Report) -> Built:
     """Specs to text: names and types, proofs and plan, then the emitters."""
     groups = [group for spec in package.groups if (group := check(spec, package, report))]
-    plans = [plan for group in groups if (plan := make_plan(group, report))]
+    plans = [
+        plan for group in groups if (plan := make_plan(group, report)) and prove(group, report)
+    ]
     whole = len(plans) == len(package.groups) and not report.diagnostics
     files = render(package, tuple(plans)) if whole else {}
     return Built(package, tuple(groups), tuple(plans), files)

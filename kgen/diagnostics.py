@@ -71,20 +71,52 @@ CATALOGUE: Mapping[str, str] = {
     "ungiven": "An optional tensor that the caller left out has no elements.",
     "free-index": "A stored value must be the same for every point that stores to one place.",
     "collision": "Two index points that store to one place leave the winner to chance.",
+    "out-of-bounds": "It is no crash on a GPU: it is another request's memory, silently read or overwritten.",
+    "overflow": "It would wrap around silently, and an index made of it would be another one.",
+    "negative-extent": "An index takes a number of values; a shape or a grid made of it would be nonsense.",
     "race": "Programs of one launch run in no order, so one may see what another has written.",
     # Schedules.
     "bad-schedule": "A schedule says how to run a group; it can't change what it computes.",
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A legal call at which a spec goes wrong, as small as kgen could make it.
+
+    `params` has every integer size and scalar, of which `shown` matter; `elements` are those that are
+    read, `point` the indices. `fault` says what happens there.
+    """
+
+    params: tuple[tuple[str, int], ...]
+    given: tuple[tuple[str, bool], ...]
+    point: tuple[tuple[str, int], ...]
+    elements: tuple[tuple[str, tuple[int, ...], int], ...]
+    shown: tuple[str, ...]
+    fault: str
+
+    @property
+    def text(self) -> str:
+        """The example on one line."""
+        parts = [f"{name} = {number}" for name, number in self.params if name in self.shown]
+        parts += [f"{name} = {number}" for name, number in self.point]
+        for name, place, number in self.elements:
+            parts.append(f"{name}[{', '.join(map(str, place))}] = {number}")
+        return f"{', '.join(parts)}: {self.fault}" if parts else self.fault
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Diagnostic:
-    """One mistake in a spec: `span` marks it, `message` says what, `help` how to mend it."""
+    """One mistake in a spec: `span` marks it, `message` says what, `help` how to mend it.
+
+    `example` is a call at which it shows, where there is one.
+    """
 
     span: Span
     code: str
     message: str
     help: str = ""
+    example: Example | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.code not in CATALOGUE:
@@ -101,6 +133,7 @@ class Diagnostic:
             "message": self.message,
             "why": CATALOGUE[self.code],
             "help": self.help,
+            **({"example": self.example.text} if self.example is not None else {}),
         }
 
 
@@ -111,9 +144,11 @@ class Report:
     sources: dict[str, str] = field(default_factory=dict)
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
-    def add(self, code: str, span: Span, message: str, help: str = "") -> None:
+    def add(
+        self, code: str, span: Span, message: str, help: str = "", example: Example | None = None
+    ) -> None:
         """Record one mistake; the same one twice counts once."""
-        found = Diagnostic(span, code, message, help)
+        found = Diagnostic(span, code, message, help, example)
         if found not in self.diagnostics:
             self.diagnostics.append(found)
 
@@ -166,6 +201,8 @@ def render(found: Diagnostic, sources: Mapping[str, str], colour: bool = False) 
         lines.append(f"{number} | {line}")
         mark = paint("^" * width, fg="red", bold=True)
         lines.append(f"{' ' * len(number)} | {' ' * (span.column - 1)}{mark}")
+    if found.example is not None:
+        lines.append(f"  = for example: {found.example.text}")
     lines.append(f"  = why: {CATALOGUE[found.code]}")
     if found.help:
         lines.append(f"  = help: {found.help}")

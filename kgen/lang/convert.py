@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kgen.diagnostics import Report, Span
-from kgen.lang.typed import Cast, Const, Value
-from kgen.lang.types import FLOATS, LIMITS, NARROW_FLOATS, DType, exact
+from kgen.lang.typed import NOWHERE, Cast, Const, Op, Value
+from kgen.lang.types import FLOATS, LIMITS, NARROW_FLOATS, DType, exact, widens
 
 # The largest finite numbers: beyond them backends differ in what they do with a literal.
 _LARGEST = {"f16": 65504.0, "bf16": 3.38e38, "f32": 3.4e38}
@@ -37,11 +39,31 @@ def misfit(value: Value, dtype: DType) -> str:
     return f"{shown} does not fit {'i64' if dtype == 'int' else dtype}"
 
 
-def cast(value: Value, dtype: DType) -> Value:
+def cast(value: Value, dtype: DType, span: Span = NOWHERE) -> Value:
     """`value` as another type, by a conversion if it is not one already."""
     if value.dtype == dtype:
         return value
-    return Const(value.value, dtype) if isinstance(value, Const) else Cast(value, dtype, value.axes)
+    if isinstance(value, Const):
+        return Const(value.value, dtype)
+    return Cast(value, dtype, value.axes, span=span)
+
+
+def wrapping(value: Value, dtype: DType, span: Span) -> Value:
+    """The low bits of an integer: sums, differences and products in it may wrap around as well.
+
+    They do so in types at least as wide as `dtype`, so that its low bits are those of the true result.
+    """
+
+    def mark(each: Value) -> Value:
+        match each:
+            case Op("add" | "sub" | "mul" | "neg", args) if widens(dtype, each.dtype):
+                return replace(each, args=tuple(mark(arg) for arg in args), wraps=True)
+            case Cast(arg) if widens(dtype, each.dtype) and widens(dtype, arg.dtype):
+                return replace(each, arg=mark(arg), wraps=not widens(arg.dtype, each.dtype))
+        return each
+
+    marked = mark(value if value.dtype != "int" else cast(value, "i64"))
+    return marked if marked.dtype == dtype else Cast(marked, dtype, value.axes, True, span)
 
 
 def own_type(value: Value) -> DType:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from kgen.diagnostics import Report, Span, nearest
 from kgen.lang import syntax
-from kgen.lang.convert import cast, coerce, fold, misfit, own_type
+from kgen.lang.convert import cast, coerce, fold, misfit, own_type, wrapping
 from kgen.lang.rewrite import prefix
 from kgen.lang.syntax import Apply, Call, Expr, Item, Name, Number
 from kgen.lang.typed import (
@@ -36,8 +36,10 @@ from kgen.lang.types import (
     FLOATS,
     LITERALS,
     NARROW_FLOATS,
+    WRAPS,
     DType,
     promote,
+    widens,
 )
 from kgen.spec.located import Text
 
@@ -185,7 +187,8 @@ class Scope:
         known = self.tensors.get(name)
         if items is None or known is None:
             return None
-        return Load(name, items, known[0], frozenset().union(*(item.axes for item in items)))
+        axes = frozenset().union(*(item.axes for item in items))
+        return Load(name, items, known[0], axes, span=expr.span)
 
     def items(self, expr: Item, tensor: str) -> tuple[Value, ...] | None:
         """The indices of a load or of a store's place."""
@@ -274,7 +277,7 @@ class Scope:
         if op in ("floordiv", "mod") and isinstance(same[1], Const) and same[1].value == 0:
             self.report.add("division-by-zero", args[1].span, "the divisor is 0")
             return None
-        return Op(op, same, "bool" if op in _COMPARISONS else dtype, axes)
+        return Op(op, same, "bool" if op in _COMPARISONS else dtype, axes, span=span)
 
     def _select(self, values: list[Value], args: tuple[Expr, ...], span: Span) -> Value | None:
         cond, then, other = values
@@ -333,7 +336,7 @@ class Scope:
         args = [value for value in values if value is not None]
         if len(args) != len(values) or not known_over:
             return None
-        table: dict[str, int | None] = {**dict.fromkeys(CASTS, 1), **_FUNCTIONS}
+        table: dict[str, int | None] = {**dict.fromkeys((*CASTS, *WRAPS), 1), **_FUNCTIONS}
         if call.over:
             table = {**_REDUCTIONS, **dict.fromkeys(_SCANS, 1), "prefix": 1}
         if name not in table:
@@ -357,6 +360,8 @@ class Scope:
             return self._reduce(call, args)
         if name in CASTS:
             return self._cast(name, args[0], call)
+        if name in WRAPS:
+            return self._wrap(WRAPS[name], args[0], call)
         if name in _UNARY:
             return self._apply(name, args, call.args, span)
         if name == "clamp":
@@ -391,7 +396,7 @@ class Scope:
         if isinstance(arg, Const) and (arg.dtype == "int" or dtype in FLOATS):
             return coerce(arg, dtype, call.span, self.report)
         if arg.dtype == "int" and dtype not in FLOATS:  # written out, so it may lose bits
-            return cast(cast(arg, "i64"), dtype)
+            return cast(cast(arg, "i64"), dtype, call.span)
         if arg.dtype in FLOATS and dtype not in FLOATS:
             self.report.add(
                 "wrong-type",
@@ -400,7 +405,20 @@ class Scope:
                 "compare it, or keep it a float",
             )
             return None
-        return cast(arg, dtype)
+        return cast(arg, dtype, call.span)
+
+    def _wrap(self, dtype: DType, arg: Value, call: Call) -> Value | None:
+        """The low bits of a number: what it is made of may wrap around too."""
+        if arg.dtype in FLOATS or arg.dtype == "bool" or not widens(dtype, arg.dtype):
+            have = f"an integer of at least the width of {dtype}, this has type {arg.dtype}"
+            self.report.add(
+                "wrong-type",
+                call.args[0].span,
+                f"`{call.name}` takes {have}",
+                "cast an operand of what may wrap around, not the result",
+            )
+            return None
+        return wrapping(arg, dtype, call.span)
 
     def _reduce(self, call: Call, args: list[Value]) -> Value | None:
         name, arg = call.name, args[0]
@@ -442,7 +460,7 @@ class Scope:
             return None
         if name in _SCANS:
             index = call.over[0].id
-            return Scan(name, index, cast(arg, "i64"), "i64", arg.axes | {index})
+            return Scan(name, index, cast(arg, "i64"), "i64", arg.axes | {index}, call.span)
         if name == "first":
             none = coerce(args[1], "i64", call.args[1].span, self.report)
             if none is None:
@@ -452,7 +470,7 @@ class Scope:
         if name in ("sum", "count"):
             arg, name = arg if arg.dtype == "f32" else cast(arg, "i64"), "sum"
         for over in reversed(call.over):
-            arg = Reduce(name, over.id, arg, None, arg.dtype, arg.axes - {over.id})
+            arg = Reduce(name, over.id, arg, None, arg.dtype, arg.axes - {over.id}, call.span)
         return arg
 
     def _static_index(self, name: str) -> bool:

@@ -6,7 +6,7 @@ operator means on a backend is for that backend's emitter to say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kgen.lang.typed import (
     Cast,
@@ -108,7 +108,7 @@ def spec_text(value: Value) -> Code:
         case Load(tensor, items):
             return Code(f"{tensor}[{', '.join(str(spec_text(item)) for item in items)}]")
         case Cast(arg, dtype):
-            return call(dtype, spec_text(arg))
+            return call(f"wrap_{dtype}" if value.wraps else dtype, spec_text(arg))
         case Select(cond, then, other):
             return ternary(spec_text(cond), spec_text(then), spec_text(other))
         case Reduce(kind, index, arg, none):
@@ -116,6 +116,8 @@ def spec_text(value: Value) -> Code:
             return call(f"{kind}[{index}]", *(spec_text(each) for each in args))
         case Scan(kind, index, arg):
             return call(f"{kind}[{index}]", spec_text(arg))
+        case Op() if value.wraps:
+            return call(f"wrap_{value.dtype}", spec_text(replace(value, wraps=False)))
         case Op(op, args):
             codes = [spec_text(arg) for arg in args]
             plain = {"truncdiv": "floordiv", "truncmod": "mod"}.get(op, op)

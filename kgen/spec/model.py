@@ -68,6 +68,7 @@ class GroupSpec:
     lets: tuple[tuple[Text, Text], ...]
     masks: tuple[tuple[Text, Text], ...]
     stores: tuple[StoreSpec, ...]
+    trusted: tuple[tuple[Text, Text], ...]
     program: tuple[Text, ...] | None
     tile: tuple[tuple[Text, Text], ...]
     warps: Text | None
@@ -259,6 +260,7 @@ def _group(root: Block, file: str, sha256: str) -> GroupSpec:
             )
             for target, block in _blocks(root, "store", "value")
         ),
+        trusted=_pairs(root, "trusted"),
         program=_names(schedule, "program"),
         tile=_pairs(schedule, "tile"),
         warps=_text(schedule, "warps"),
@@ -296,7 +298,7 @@ def _check_names(group: GroupSpec, report: Report) -> None:
 # Words with a meaning in the language, and names that the generated modules use themselves.
 _RESERVED = frozenset(
     "bool u8 i32 i64 bf16 f16 f32 min max abs clamp sum count any all first cumsum cumprod prefix "
-    "sqrt rsqrt exp given static true false self cls v device programs program pid op ops args rt "
+    "wrap_u8 wrap_i32 wrap_i64 sqrt rsqrt exp given static true false self cls v device programs program pid op ops args rt "
     "tl triton torch kernels reference launch testing package grid kernel "
     "runs_kernels define NAMESPACE CASE warmup num_warps num_stages "
     "num_ctas maxnreg launch_pdl enable_fp_fusion debug floor_div floor_mod multiply smaller larger "

@@ -1,0 +1,136 @@
+"""The proofs that a group needs before it may run; what can't be shown is refused, with an example.
+
+In: a typed group whose ranges and places are sound. Out: diagnostics (`out-of-bounds`, `overflow`,
+`negative-extent`). Declared ranges and guards first, then small calls that would show it wrong, then z3.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kgen.analysis import facts
+from kgen.analysis.bounds import Bounds
+from kgen.analysis.obligations import Obligation, obligations, plain
+from kgen.analysis.places import Algebra
+from kgen.analysis.ranges import Ranges
+from kgen.analysis.search import search
+from kgen.analysis.solver import decide
+from kgen.diagnostics import Example, Report, Span
+from kgen.lang.text import spec_text
+from kgen.lang.typed import Cast, Group, Load, Op, Value, children
+from kgen.lang.types import LIMITS
+
+
+def prove(group: Group, report: Report) -> bool:
+    """Whether all that a group needs is shown or trusted; what is not is reported."""
+    before = len(report.diagnostics)
+    ranges = Ranges(group)
+    bounds = Bounds(Algebra(group, ranges, strict=True))
+    believed = {plain(each.value, group) for each in group.trusted}
+    needed: set[Value] = set()
+    refused: set[Span] = set()
+    for each in obligations(group):
+        key = plain(each.value, group)
+        needed.add(key)
+        if each.span in refused or key in believed or _unasked(each, ranges):
+            continue
+        if facts.holds(each, bounds) or _within(each, ranges):
+            continue
+        shown: bool | Example = search(group, each) or decide(group, each, ranges)
+        if shown is not True:
+            refused.add(each.span)
+            _refuse(each, shown or None, bounds, report)
+    for trusted in group.trusted:
+        if plain(trusted.value, group) not in needed:
+            report.add(
+                "unused",
+                trusted.span,
+                f"the group has no load, place or conversion `{trusted.text}` to trust",
+                "write it as it stands in the let or store that needs it, or remove it",
+            )
+    return len(report.diagnostics) == before
+
+
+def _unasked(obligation: Obligation, ranges: Ranges) -> bool:
+    """Whether it is i64 arithmetic on a number that may be any i64: it wraps around, as torch's does."""
+    value = obligation.value
+    if obligation.kind != "number" or value.dtype != "i64":
+        return False
+    operands = value.args if isinstance(value, Op) else children(value)
+    least, most = LIMITS["i64"]
+    return any(low <= least or most <= high for low, high in map(ranges.of, operands))
+
+
+def _within(obligation: Obligation, ranges: Ranges) -> bool:
+    value = obligation.value
+    return obligation.kind == "number" and ranges.fits(value, value.dtype)
+
+
+def _refuse(obligation: Obligation, found: Example | None, bounds: Bounds, report: Report) -> None:
+    value, span = obligation.value, obligation.span
+    text = _written(obligation, report)
+    unsure = "kgen can't show that " if found is None else ""
+    match obligation.kind:
+        case "load" | "store":
+            assert isinstance(value, Load)
+            done = "reads" if obligation.kind == "load" else "stores"
+            side = "inside" if found is None else "outside"
+            message = f"{unsure}`{text}` {done} {side} `{value.tensor}`"
+            report.add("out-of-bounds", span, message, _index_help(obligation, text, bounds), found)
+        case "extent":
+            message = f"{unsure}`{text}` values of an index are {'not ' if unsure else ''}fewer than none"
+            help = f"write max({text}, 0), or declare sizes that keep it from being negative"
+            report.add("negative-extent", span, message, help, found)
+        case _:
+            leaves = f"`{text}` stays in {value.dtype}" if unsure else f"`{text}` leaves {value.dtype}"
+            report.add("overflow", span, unsure + leaves, _number_help(value, text), found)
+
+
+def _index_help(obligation: Obligation, text: str, bounds: Bounds) -> str:
+    """How to mend an index, at the first of its items that is not shown."""
+    below, above = facts.unshown(obligation, bounds)
+    item, dim = next(
+        (pair for at, pair in enumerate(obligation.room(bounds.algebra.group)) if below[at] or above[at])
+    )
+    index, size = str(spec_text(item)), str(spec_text(dim))
+    at = next(n for n in range(len(below)) if below[n] or above[n])
+    guard = f"{'0 <= ' if below[at] else ''}{index}{f' < {size}' if above[at] else ''}"
+    if not above[at]:
+        guard = f"{index} >= 0"
+    if obligation.kind == "store":
+        return (
+            f"store only `when: {guard}`; or declare the `values` of what `{index}` is made of; or say "
+            "why it is inside, under `trusted`"
+        )
+    inner = f"min({index}, {size} - 1)" if above[at] else index
+    clamped = f"max({inner}, 0)" if below[at] else inner
+    return (
+        f"guard it, `{text} if {guard} else ...`; or clamp it, `{clamped}`; or declare the `values` of "
+        f"what `{index}` is made of; or say why it is inside, under `trusted`"
+    )
+
+
+def _number_help(value: Value, text: str) -> str:
+    wrap = f"wrap_{value.dtype}({text.removeprefix(f'{value.dtype}(').removesuffix(')')})"
+    if isinstance(value, Cast):
+        return (
+            f"declare the `values` of what it is made of, or clamp it; or write {wrap} where its low bits "
+            "are wanted"
+        )
+    if value.dtype == "i64":
+        return "declare smaller ranges; or write wrap_i64(...) where it shall wrap around"
+    return (
+        "compute it in i64, by casting one operand: i64(...); or declare the `values` of what it is made "
+        f"of; or write wrap_{value.dtype}({text}) where it shall wrap around"
+    )
+
+
+def _written(obligation: Obligation, report: Report) -> str:
+    """A part of the spec as it is written there, if that is known; else as kgen prints it."""
+    span, value = obligation.span, obligation.value
+    lines = report.sources.get(span.file, "").splitlines()
+    if 0 < span.line <= len(lines):
+        text = lines[span.line - 1][span.column - 1 : span.end_column - 1]
+        if isinstance(value, Load) and re.fullmatch(rf"{value.tensor}\[.*\]", text):
+            return text
+    return spec_text(value).text
