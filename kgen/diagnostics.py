@@ -71,13 +71,16 @@ CATALOGUE: Mapping[str, str] = {
     "ungiven": "An optional tensor that the caller left out has no elements.",
     "free-index": "A stored value must be the same for every point that stores to one place.",
     "collision": "Two index points that store to one place leave the winner to chance.",
-    "out-of-bounds": "It is no crash on a GPU: it is another request's memory, silently read or overwritten.",
+    "out-of-bounds": "On a GPU it is no crash: it is another request's memory, read or overwritten.",
     "overflow": "It would wrap around silently, and an index made of it would be another one.",
-    "negative-extent": "An index takes a number of values; a shape or a grid made of it would be nonsense.",
+    "negative-extent": "A count below 0 is a case that nobody thought of: say what happens there.",
     "race": "Programs of one launch run in no order, so one may see what another has written.",
     # Schedules.
     "bad-schedule": "A schedule says how to run a group; it can't change what it computes.",
 }
+
+
+_FEW = 6  # elements that an example's text shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,10 @@ class Example:
         """The example on one line."""
         parts = [f"{name} = {number}" for name, number in self.params if name in self.shown]
         parts += [f"{name} = {number}" for name, number in self.point]
-        for name, place, number in self.elements:
+        for name, place, number in self.elements[:_FEW]:
             parts.append(f"{name}[{', '.join(map(str, place))}] = {number}")
+        if len(self.elements) > _FEW:
+            parts.append(f"{len(self.elements) - _FEW} elements more")
         return f"{', '.join(parts)}: {self.fault}" if parts else self.fault
 
 

@@ -11,7 +11,7 @@ from . import _runtime as rt
 from . import kernels, reference
 from ._launch import define, launch, runs_kernels
 
-NAMESPACE = "kgen_dspark_716e1634"
+NAMESPACE = "kgen_dspark_0a23d774"
 
 ACCEPT_PREFIX = rt.Signature(
     "accept_prefix",

@@ -40,10 +40,10 @@ def _follows(goal: Poly, facts: list[Poly], bounds: Bounds) -> bool:
     if bounds.holds(goal):
         return True
     rests = [add(goal, fact, -1) for fact in facts]
-    if any(bounds.holds(rest) for rest in rests):
+    if any(bounds.holds(rest, steps=6) for rest in rests):
         return True
     pairs = combinations_with_replacement(facts, 2)
-    return any(bounds.holds(add(add(goal, a, -1), b, -1), steps=4) for a, b in pairs)
+    return any(bounds.holds(add(add(goal, a, -1), b, -1), steps=3) for a, b in pairs)
 
 
 def _goals(obligation: Obligation, algebra: Algebra) -> list[Poly] | None:
@@ -68,7 +68,9 @@ def _facts(obligation: Obligation, algebra: Algebra) -> list[Poly]:
     found = [fact for guard in obligation.guards for fact in _comparison(*guard, algebra)]
     # There is a point, so that each index has a value; and what is loaded has one too.
     found += [add(algebra.extent(index), one, -1) for index in sorted(obligation.axes)]
-    for load in _loaded([*children(obligation.value), *(cond for cond, _ in obligation.guards)], algebra.group):
+    for load in _loaded(
+        [*children(obligation.value), *(cond for cond, _ in obligation.guards)], algebra.group
+    ):
         tensor = algebra.group.tensors[load.tensor]
         if tensor.low is not None and tensor.high is not None:
             found.append(add(algebra.poly(tensor.high), algebra.poly(tensor.low), -1))
@@ -91,7 +93,7 @@ def _loaded(values: list[Value], group: Group) -> Iterator[Load]:
                 todo += children(value)
 
 
-def _comparison(cond: Value, positive: bool, algebra: Algebra) -> list[Poly]:  # noqa: FBT001
+def _comparison(cond: Value, positive: bool, algebra: Algebra) -> list[Poly]:
     match cond:
         case Op(op, (a, b)) if op in _FLIPPED and a.dtype not in (*FLOATS, "bool"):
             op = op if positive else _FLIPPED[op]

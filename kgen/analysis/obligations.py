@@ -153,9 +153,7 @@ def _split(group: Group, cond: Value, *, positive: bool) -> tuple[Guard, ...]:
         case Op("not", (arg,)):
             return _split(group, arg, positive=not positive)
         case Op("and" | "or" as op, (a, b)) if (op == "and") == positive:
-            return _joined(
-                _split(group, a, positive=positive), _split(group, b, positive=positive)
-            )
+            return _joined(_split(group, a, positive=positive), _split(group, b, positive=positive))
     return ((cond, positive),)
 
 

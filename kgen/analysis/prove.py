@@ -6,7 +6,8 @@ In: a typed group whose ranges and places are sound. Out: diagnostics (`out-of-b
 
 from __future__ import annotations
 
-import re
+import ast
+import contextlib
 
 from kgen.analysis import facts
 from kgen.analysis.bounds import Bounds
@@ -69,28 +70,42 @@ def _within(obligation: Obligation, ranges: Ranges) -> bool:
 def _refuse(obligation: Obligation, found: Example | None, bounds: Bounds, report: Report) -> None:
     value, span = obligation.value, obligation.span
     text = _written(obligation, report)
-    unsure = "kgen can't show that " if found is None else ""
     match obligation.kind:
         case "load" | "store":
             assert isinstance(value, Load)
-            done = "reads" if obligation.kind == "load" else "stores"
-            side = "inside" if found is None else "outside"
-            message = f"{unsure}`{text}` {done} {side} `{value.tensor}`"
+            reads = obligation.kind == "load"
+            if found is None:
+                done = "reads" if reads else "stores"
+                message = f"kgen can't show that `{text}` {done} inside `{value.tensor}`"
+            else:
+                message = f"`{text}` can {'read' if reads else 'store'} outside `{value.tensor}`"
             report.add("out-of-bounds", span, message, _index_help(obligation, text, bounds), found)
         case "extent":
-            message = f"{unsure}`{text}` values of an index are {'not ' if unsure else ''}fewer than none"
+            message = (
+                f"kgen can't show that `{text}`, how many values an index takes, is never negative"
+                if found is None
+                else f"`{text}`, how many values an index takes, can be negative"
+            )
             help = f"write max({text}, 0), or declare sizes that keep it from being negative"
             report.add("negative-extent", span, message, help, found)
         case _:
-            leaves = f"`{text}` stays in {value.dtype}" if unsure else f"`{text}` leaves {value.dtype}"
-            report.add("overflow", span, unsure + leaves, _number_help(value, text), found)
+            message = (
+                f"kgen can't show that `{text}` stays in {value.dtype}"
+                if found is None
+                else f"`{text}` can leave {value.dtype}"
+            )
+            report.add("overflow", span, message, _number_help(value, text), found)
 
 
 def _index_help(obligation: Obligation, text: str, bounds: Bounds) -> str:
     """How to mend an index, at the first of its items that is not shown."""
     below, above = facts.unshown(obligation, bounds)
     item, dim = next(
-        (pair for at, pair in enumerate(obligation.room(bounds.algebra.group)) if below[at] or above[at])
+        (
+            pair
+            for at, pair in enumerate(obligation.room(bounds.algebra.group))
+            if below[at] or above[at]
+        )
     )
     index, size = str(spec_text(item)), str(spec_text(dim))
     at = next(n for n in range(len(below)) if below[n] or above[n])
@@ -131,6 +146,8 @@ def _written(obligation: Obligation, report: Report) -> str:
     lines = report.sources.get(span.file, "").splitlines()
     if 0 < span.line <= len(lines):
         text = lines[span.line - 1][span.column - 1 : span.end_column - 1]
-        if isinstance(value, Load) and re.fullmatch(rf"{value.tensor}\[.*\]", text):
-            return text
+        with contextlib.suppress(SyntaxError, ValueError):
+            tree = ast.parse(text, mode="eval").body
+            if isinstance(value, Load) == isinstance(tree, ast.Subscript):
+                return text
     return spec_text(value).text

@@ -1,7 +1,7 @@
 """A small legal call at which something that had to be shown does not hold.
 
-In: an obligation. Out: an `Example`, found by trying small worlds in an order that is the same everywhere, or
-None. What it finds is true, since the world is walked through; finding nothing proves nothing.
+In: an obligation. Out: an `Example`, found by trying small worlds in an order that is the same everywhere,
+or None. What it finds is true, since the world is walked through; finding nothing proves nothing.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kgen.analysis.obligations import Obligation
-from kgen.analysis.world import Impossible, Point, Wild, World
+from kgen.analysis.world import ImpossibleError, OutsideError, Point, World
 from kgen.diagnostics import Example
 from kgen.lang.typed import Group, Load, Param, Scalar, Size, Tensor, Value, walk
 from kgen.lang.types import FLOATS, LIMITS
 
 # How large the sizes are at most, and how many worlds are tried. 0: as large as they may be.
 _ROUNDS = ((1, 60), (2, 120), (4, 200), (12, 120), (0, 120))
-_SHRINKS = 200
+_SHRINKS = 400
+_FEW = 32  # elements, each of which is made smaller
 
 
 @dataclass(slots=True)
@@ -33,7 +34,7 @@ class _Dice:
         return (self.state >> 33) % count
 
     def among(self, low: int, high: int, more: Iterable[int], top: int) -> int:
-        """A number of a range: mostly near its ends, near 0 or one of `more`, at most `top` if it can be."""
+        """A number of a range: near its ends, near 0 or one of `more`; at most `top` if it can be."""
         if top and high > max(low, top):
             high = max(low, top)
         picks = [low, high, low + 1, high - 1, 0, 1, -1, 2, *more]
@@ -79,7 +80,7 @@ def _try(group: Group, obligation: Obligation, dice: _Dice, top: int) -> Fault |
             number = dice.among(low, high, more, 0)
             if number not in taken:
                 return number
-        raise Impossible
+        raise ImpossibleError
 
     given = {t.name: bool(dice.below(2)) for t in group.tensors.values() if t.optional}
     world = World(group, params, given, draw)
@@ -93,7 +94,7 @@ def _try(group: Group, obligation: Obligation, dice: _Dice, top: int) -> Fault |
                 return None
             point[index] = (0, extent - 1, dice.below(extent))[dice.below(3)]
         return broken(obligation, world, point)
-    except Impossible:
+    except ImpossibleError:
         return None
 
 
@@ -104,7 +105,7 @@ def _params(group: Group, dice: _Dice, top: int) -> dict[str, int] | None:
     for name in waiting:
         try:
             low, high = world.param_ends(name)
-        except Impossible:
+        except ImpossibleError:
             return None
         is_size = name in group.sizes
         # A scalar may be as large as it likes; a size makes a tensor.
@@ -142,7 +143,7 @@ def broken(obligation: Obligation, world: World, point: Point) -> Fault | None:
             if bool(world.at(cond, point)) != positive:
                 return None
         text = _fault(obligation, world, point)
-    except Wild:
+    except OutsideError:
         return None  # another obligation's fault
     return Fault(world, point, text) if text else None
 
@@ -187,7 +188,7 @@ def _shrunk(obligation: Obligation, fault: Fault) -> Fault:
             left -= 1
             try:
                 found = broken(obligation, world, point) if world.legal() else None
-            except Impossible:
+            except ImpossibleError:
                 continue
             if found is not None and _weight(found) < _weight(fault):
                 fault, smaller = found, True
@@ -202,14 +203,14 @@ def _simpler(fault: Fault) -> Iterator[tuple[World, Point]]:
     for name, number in world.params.items():
         for less in _less(number):
             other = World(world.group, world.params | {name: less}, world.given, simplest)
-            with contextlib.suppress(Impossible):
+            with contextlib.suppress(ImpossibleError):
                 for derived in param_order(world.group):
                     size = world.group.sizes.get(derived)
                     if size is not None and size.derived is not None:
                         other.params[derived] = other.at(size.derived, {})
                 other.elements.update({k: v for k, v in read.items() if other.allows(*k, v)})
                 yield other, point
-    for place, number in read.items():
+    for place, number in read.items() if len(read) <= _FEW else ():
         for less in _less(number):
             elements = {**read, place: less}
             yield World(world.group, world.params, world.given, simplest, elements), point
@@ -220,8 +221,11 @@ def _simpler(fault: Fault) -> Iterator[tuple[World, Point]]:
 
 
 def _less(number: int) -> list[int]:
-    smaller = (0, 1, -1, number // 2, number - 1, number + 1)
-    return [less for less in dict.fromkeys(smaller) if abs(less) < abs(number)]
+    """Numbers nearer to 0, the nearest first."""
+    size, sign = abs(number), 1 if number > 0 else -1
+    cuts = [size // 2, *(size - size // 2**bits for bits in (2, 4, 8, 16, 24)), size - 1]
+    smaller = (0, 1, -1, *(sign * cut for cut in cuts))
+    return [less for less in dict.fromkeys(smaller) if abs(less) < size]
 
 
 def simplest(_: Tensor, low: int, high: int, taken: set[int]) -> int:
@@ -231,7 +235,7 @@ def simplest(_: Tensor, low: int, high: int, taken: set[int]) -> int:
         for number in (near + step, near - step):
             if low <= number <= high and number not in taken:
                 return number
-    raise Impossible
+    raise ImpossibleError
 
 
 def example(fault: Fault) -> Example:

@@ -1,8 +1,8 @@
 """What intervals and polynomials are too weak for: an obligation as a formula for z3, with a time bound.
 
-In: an obligation. Out: that it holds, a call at which it does not, or neither. z3 is imported when it is first
-needed. A formula says less than the group (what a reduction gives is any number of its range, products
-of names may be too hard), so a model is walked through before it is believed.
+In: an obligation. Out: that it holds, a call at which it does not, or neither. z3 is imported when it is
+first needed. A formula says less than the group (what a reduction gives is any number of its range,
+products of names may be too hard), so a model is walked through before it is believed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from kgen.analysis.obligations import Obligation
 from kgen.analysis.ranges import SIZE_LIMIT, Ranges
 from kgen.analysis.search import broken, example, param_order, simplest
-from kgen.analysis.world import Impossible, World
+from kgen.analysis.world import ImpossibleError, World
 from kgen.diagnostics import Example
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
@@ -64,7 +64,9 @@ def decide(group: Group, obligation: Obligation, ranges: Ranges) -> bool | Examp
     for size, number in _SMALL:
         solver.push()
         if size:
-            solver.add(*(formula.names(name) <= size for name in group.sizes if name in formula.known))
+            solver.add(
+                *(formula.names(name) <= size for name in group.sizes if name in formula.known)
+            )
             solver.add(*(z3.And(-number <= t, t <= number) for t in formula.numbers()))
         found = solver.check()
         shown = _shown(group, obligation, formula, solver.model()) if found == z3.sat else None
@@ -193,7 +195,11 @@ class _Formula:
             for other, places in self.loads.values():
                 if other.decl().name() == load.tensor:
                     same = z3.And(*(a == b for a, b in zip(items, places, strict=True)))
-                    apart = [other != term, same, *([term == repeats] if repeats is not None else [])]
+                    apart = [
+                        other != term,
+                        same,
+                        *([term == repeats] if repeats is not None else []),
+                    ]
                     self.axioms.append(z3.Or(*apart))
         self.loads[load] = (term, items)
         return term != 0 if load.dtype == "bool" else term
@@ -205,7 +211,7 @@ class _Formula:
         count = self.extent(value.index)
         match value:
             case Reduce("first", _, _, none) if none is not None:
-                found = z3.And(0 <= term, term < count)
+                found = z3.And(term >= 0, term < count)
                 self.axioms.append(z3.Or(found, term == self.of(none)))
             case Reduce("sum") if value.dtype not in FLOATS:
                 few = z3.If(count > 0, count, 0)
@@ -306,6 +312,6 @@ def _shown(group: Group, obligation: Obligation, formula: _Formula, model: Any) 
                 world.elements[load.tensor, place] = number(term)
         point = {index: number(formula.names(index)) for index in obligation.axes}
         fault = broken(obligation, world, point) if world.legal() else None
-    except Impossible:
+    except ImpossibleError:
         return None
     return example(fault) if fault is not None else None

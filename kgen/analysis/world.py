@@ -1,7 +1,7 @@
 """A call on small numbers: what a typed value is there, computed number by number.
 
 In: a typed group, a value for each size and scalar, and what chooses a tensor's elements as they are read.
-Out: numbers; or `Wild` where an index leaves its tensor, `Impossible` where no legal call is like that.
+Out: numbers; or `OutsideError` where an index leaves its tensor, `ImpossibleError` where no legal call is like that.
 Knows integers and conditions alone.
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kgen.analysis.ranges import SIZE_LIMIT
+from kgen.lang.convert import cut
 from kgen.lang.typed import (
     Cast,
     Const,
@@ -31,7 +32,7 @@ from kgen.lang.typed import (
     Tensor,
     Value,
 )
-from kgen.lang.types import FLOATS, LIMITS, DType
+from kgen.lang.types import FLOATS, LIMITS
 
 Place = tuple[str, tuple[int, ...]]
 Point = dict[str, int]
@@ -41,11 +42,11 @@ Draw = Callable[[Tensor, int, int, set[int]], int]
 _TURNS = 100_000  # of reductions, all in all; beyond it a world is too large to walk through
 
 
-class Wild(Exception):
+class OutsideError(Exception):
     """An index outside its tensor."""
 
 
-class Impossible(Exception):
+class ImpossibleError(Exception):
     """No legal call is like that, or this is more than can be computed here."""
 
 
@@ -71,14 +72,6 @@ _OPERATORS: dict[str, Callable[..., int]] = {
 }
 
 
-def cut(number: int, dtype: DType) -> int:
-    """A number as an integer type holds it."""
-    if dtype == "bool":
-        return int(number != 0)
-    low, high = LIMITS[dtype]
-    return number if dtype == "int" else (number - low) % (high - low + 1) + low
-
-
 @dataclass(slots=True)
 class World:
     """One call. `elements` grows as elements are read.
@@ -102,7 +95,7 @@ class World:
     def exact(self, value: Value, point: Point) -> int:
         """A value before it is cut to its type; what it is made of is cut."""
         if value.dtype in FLOATS:
-            raise Impossible
+            raise ImpossibleError
         match value:
             case Const(number):
                 return int(number)
@@ -123,10 +116,10 @@ class World:
                 return self.at(then if self.at(cond, point) else other, point)
             case Op(op, args):
                 if any(arg.dtype in FLOATS for arg in args):
-                    raise Impossible
+                    raise ImpossibleError
                 numbers = [self.at(arg, point) for arg in args]
                 if op in ("floordiv", "mod") and numbers[1] == 0:
-                    raise Impossible
+                    raise ImpossibleError
                 return int(_OPERATORS[op](*numbers))
             case Scan(kind, index, arg):
                 past = self._along(arg, point, index, range(point[index] + 1))
@@ -151,7 +144,7 @@ class World:
     def _along(self, arg: Value, point: Point, index: str, numbers: range) -> list[int]:
         self.turns += len(numbers)
         if self.turns > _TURNS:
-            raise Impossible
+            raise ImpossibleError
         return [self.at(arg, {**point, index: number}) for number in numbers]
 
     def dims(self, tensor: Tensor) -> tuple[int, ...]:
@@ -169,7 +162,7 @@ class World:
     def _read(self, name: str, place: tuple[int, ...]) -> int:
         tensor = self.group.tensors[name]
         if not self.inside(name, place) or (tensor.optional and not self.given[name]):
-            raise Wild
+            raise OutsideError
         if (name, place) not in self.elements:
             low, high = self.ends(tensor)
             taken: set[int] = set()
@@ -186,7 +179,7 @@ class World:
         low = max(low, self.at(tensor.low, {})) if tensor.low is not None else low
         high = min(high, self.at(tensor.high, {})) if tensor.high is not None else high
         if low > high:
-            raise Impossible
+            raise ImpossibleError
         return low, high
 
     def param_ends(self, name: str) -> tuple[int, int]:
@@ -203,7 +196,7 @@ class World:
         low = max(low, self.at(declared.low, {})) if declared.low is not None else low
         high = min(high, self.at(declared.high, {})) if declared.high is not None else high
         if low > high:
-            raise Impossible
+            raise ImpossibleError
         return low, high
 
     def legal(self) -> bool:
@@ -218,7 +211,7 @@ class World:
                 and all(self.allows(*place, number) for place, number in self.elements.items())
                 and all(self._distinct(each) for each in self.group.tensors.values())
             )
-        except Impossible:
+        except ImpossibleError:
             return False
         finally:
             self.used = used
@@ -232,7 +225,6 @@ class World:
             return min(dims, default=0) >= 0
         low, high = self.ends(tensor)
         return not tensor.distinct or tensor.repeats is not None or count <= high - low + 1
-
 
     def allows(self, name: str, place: tuple[int, ...], number: int) -> bool:
         """Whether a tensor has a place and may hold a number there."""
@@ -251,4 +243,3 @@ def _product(numbers: Iterable[int]) -> int:
     for number in numbers:
         result *= number
     return result
-

@@ -48,7 +48,7 @@ def cast(value: Value, dtype: DType, span: Span = NOWHERE) -> Value:
     return Cast(value, dtype, value.axes, span=span)
 
 
-def wrapping(value: Value, dtype: DType, span: Span) -> Value:
+def wrapping(value: Value, dtype: DType, where: Span, span: Span, report: Report) -> Value | None:
     """The low bits of an integer: sums, differences and products in it may wrap around as well.
 
     They do so in types at least as wide as `dtype`, so that its low bits are those of the true result.
@@ -56,14 +56,36 @@ def wrapping(value: Value, dtype: DType, span: Span) -> Value:
 
     def mark(each: Value) -> Value:
         match each:
-            case Op("add" | "sub" | "mul" | "neg", args) if widens(dtype, each.dtype):
-                return replace(each, args=tuple(mark(arg) for arg in args), wraps=True)
+            case Op("add" | "sub" | "mul" | "neg" as op, args) if widens(dtype, each.dtype):
+                args = tuple(mark(arg) for arg in args)
+                folded = fold(op, [int(arg.value) for arg in args if isinstance(arg, Const)])
+                if folded is not None:
+                    return Const(cut(folded, each.dtype), each.dtype)
+                return replace(each, args=args, wraps=True)
             case Cast(arg) if widens(dtype, each.dtype) and widens(dtype, arg.dtype):
                 return replace(each, arg=mark(arg), wraps=not widens(arg.dtype, each.dtype))
         return each
 
-    marked = mark(value if value.dtype != "int" else cast(value, "i64"))
+    if value.dtype not in LIMITS or not widens(dtype, value.dtype) or value.dtype == "int":
+        report.add(
+            "wrong-type",
+            where,
+            f"wrap_{dtype} takes an integer at least as wide as {dtype}, this has type {value.dtype}",
+            "cast what may wrap around, not the result" if value.dtype in LIMITS else "",
+        )
+        return None
+    marked = mark(value)
+    if isinstance(marked, Const):
+        return Const(cut(int(marked.value), dtype), dtype)
     return marked if marked.dtype == dtype else Cast(marked, dtype, value.axes, True, span)
+
+
+def cut(number: int, dtype: DType) -> int:
+    """A number as an integer type holds it."""
+    if dtype == "bool":
+        return int(number != 0)
+    low, high = LIMITS[dtype]
+    return number if dtype == "int" else (number - low) % (high - low + 1) + low
 
 
 def own_type(value: Value) -> DType:

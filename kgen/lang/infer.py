@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from kgen.diagnostics import Report, Span, nearest
 from kgen.lang import syntax
 from kgen.lang.convert import cast, coerce, fold, misfit, own_type, wrapping
-from kgen.lang.rewrite import prefix
+from kgen.lang.rewrite import asked, prefix
 from kgen.lang.syntax import Apply, Call, Expr, Item, Name, Number
 from kgen.lang.typed import (
     NO_AXES,
@@ -39,7 +39,6 @@ from kgen.lang.types import (
     WRAPS,
     DType,
     promote,
-    widens,
 )
 from kgen.spec.located import Text
 
@@ -131,10 +130,10 @@ class Scope:
     @contextlib.contextmanager
     def granting(self, cond: Expr | None) -> Iterator[None]:
         """While this is open the optional tensors that `cond` asks for may be read."""
-        asked = _asked(cond) if cond is not None else []
-        self.given += asked
+        names = asked(cond) if cond is not None else []
+        self.given += names
         yield
-        del self.given[len(self.given) - len(asked) :]
+        del self.given[len(self.given) - len(names) :]
 
     def _name(self, id: str, span: Span) -> Value | None:
         self.used.add(id)
@@ -361,7 +360,7 @@ class Scope:
         if name in CASTS:
             return self._cast(name, args[0], call)
         if name in WRAPS:
-            return self._wrap(WRAPS[name], args[0], call)
+            return wrapping(args[0], WRAPS[name], call.args[0].span, span, self.report)
         if name in _UNARY:
             return self._apply(name, args, call.args, span)
         if name == "clamp":
@@ -406,19 +405,6 @@ class Scope:
             )
             return None
         return cast(arg, dtype, call.span)
-
-    def _wrap(self, dtype: DType, arg: Value, call: Call) -> Value | None:
-        """The low bits of a number: what it is made of may wrap around too."""
-        if arg.dtype in FLOATS or arg.dtype == "bool" or not widens(dtype, arg.dtype):
-            have = f"an integer of at least the width of {dtype}, this has type {arg.dtype}"
-            self.report.add(
-                "wrong-type",
-                call.args[0].span,
-                f"`{call.name}` takes {have}",
-                "cast an operand of what may wrap around, not the result",
-            )
-            return None
-        return wrapping(arg, dtype, call.span)
 
     def _reduce(self, call: Call, args: list[Value]) -> Value | None:
         name, arg = call.name, args[0]
@@ -506,11 +492,3 @@ class Scope:
 
 def _axes(values: list[Value]) -> Axes:
     return NO_AXES.union(*(value.axes for value in values))
-
-
-def _asked(cond: Expr) -> list[str]:
-    """The optional tensor that `cond` asks for: alone, so that the choice is made at compile time."""
-    match cond:
-        case Call("given", (), (Name(id),)):
-            return [id]
-    return []
