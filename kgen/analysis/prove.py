@@ -18,7 +18,7 @@ from kgen.analysis.search import search
 from kgen.analysis.solver import decide
 from kgen.diagnostics import Example, Report, Span
 from kgen.lang.text import spec_text
-from kgen.lang.typed import Cast, Group, Load, Op, Value, children
+from kgen.lang.typed import Cast, Const, Group, Load, Op, Param, Value, children, walk
 from kgen.lang.types import LIMITS
 
 
@@ -98,46 +98,50 @@ def _refuse(obligation: Obligation, found: Example | None, bounds: Bounds, repor
 
 
 def _index_help(obligation: Obligation, text: str, bounds: Bounds) -> str:
-    """How to mend an index, at the first of its items that is not shown."""
+    """How to mend an index: the first of its items that is not shown."""
+    group = bounds.algebra.group
     below, above = facts.unshown(obligation, bounds)
-    item, dim = next(
-        (
-            pair
-            for at, pair in enumerate(obligation.room(bounds.algebra.group))
-            if below[at] or above[at]
-        )
-    )
-    index, size = str(spec_text(item)), str(spec_text(dim))
     at = next(n for n in range(len(below)) if below[n] or above[n])
-    guard = f"{'0 <= ' if below[at] else ''}{index}{f' < {size}' if above[at] else ''}"
-    if not above[at]:
-        guard = f"{index} >= 0"
-    if obligation.kind == "store":
-        return (
-            f"store only `when: {guard}`; or declare the `values` of what `{index}` is made of; or say "
-            "why it is inside, under `trusted`"
-        )
+    item, dim = obligation.room(group)[at]
+    index, size = _items(text)[at], str(spec_text(dim))
+    guard = f"{'0 <= ' if below[at] else ''}{index} < {size}" if above[at] else f"{index} >= 0"
     inner = f"min({index}, {size} - 1)" if above[at] else index
     clamped = f"max({inner}, 0)" if below[at] else inner
-    return (
-        f"guard it, `{text} if {guard} else ...`; or clamp it, `{clamped}`; or declare the `values` of "
-        f"what `{index}` is made of; or say why it is inside, under `trusted`"
-    )
+    ways = [f"store only `when: {guard}`"]
+    if obligation.kind == "load":
+        ways = [f"guard it, `{text} if {guard} else ...`", f"clamp it, `{clamped}`"]
+    parts = [each for each in walk(item, group.lets) if isinstance(each, Load | Param)]
+    if isinstance(item, Const) and isinstance(dim, Param):
+        ways = [f"declare `{size}` from {int(item.value) + 1} on", *ways[:1]]
+    elif parts:
+        ways.append(f"declare the `values` of what `{index}` is made of")
+    return f"{'; or '.join(ways)}; or say why it is inside, under `trusted`"
+
+
+def _items(text: str) -> list[str]:
+    """The indices of a load or place as they are written, that of a list first."""
+    found: list[str] = []
+    node: ast.expr = ast.parse(text, mode="eval").body
+    while isinstance(node, ast.Subscript):
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        found = [*(ast.get_source_segment(text, item) or "" for item in items), *found]
+        node = node.value
+    return found
 
 
 def _number_help(value: Value, text: str) -> str:
-    wrap = f"wrap_{value.dtype}({text.removeprefix(f'{value.dtype}(').removesuffix(')')})"
     if isinstance(value, Cast):
+        inner = text.removeprefix(f"{value.dtype}(").removesuffix(")")
         return (
-            f"declare the `values` of what it is made of, or clamp it; or write {wrap} where its low bits "
-            "are wanted"
+            "declare the `values` of what it is made of, or clamp it; or write "
+            f"wrap_{value.dtype}({inner}) where its low bits are wanted"
         )
-    if value.dtype == "i64":
-        return "declare smaller ranges; or write wrap_i64(...) where it shall wrap around"
-    return (
-        "compute it in i64, by casting one operand: i64(...); or declare the `values` of what it is made "
-        f"of; or write wrap_{value.dtype}({text}) where it shall wrap around"
-    )
+    ways = ["declare smaller ranges of what it is made of"]
+    if value.dtype != "i64":
+        ways.insert(0, "compute it in i64, by casting an operand: i64(...)")
+    if isinstance(value, Op) and value.op in ("add", "sub", "mul", "neg"):
+        ways.append(f"write wrap_{value.dtype}({text}) where it shall wrap around")
+    return "; or ".join(ways)
 
 
 def _written(obligation: Obligation, report: Report) -> str:

@@ -17,7 +17,7 @@ from kgen.lang.typed import Group, Load, Param, Scalar, Size, Tensor, Value, wal
 from kgen.lang.types import FLOATS, LIMITS
 
 # How large the sizes are at most, and how many worlds are tried. 0: as large as they may be.
-_ROUNDS = ((1, 60), (2, 120), (4, 200), (12, 120), (0, 120))
+_ROUNDS = ((1, 60), (2, 120), (4, 200), (12, 120), (0, 300))
 _SHRINKS = 400
 _FEW = 32  # elements, each of which is made smaller
 
@@ -37,7 +37,7 @@ class _Dice:
         """A number of a range: near its ends, near 0 or one of `more`; at most `top` if it can be."""
         if top and high > max(low, top):
             high = max(low, top)
-        picks = [low, high, low + 1, high - 1, 0, 1, -1, 2, *more]
+        picks = [low, high, high, low + 1, high - 1, 0, 1, -1, 2, *more]
         picks = [min(max(pick, low), high) for pick in picks]
         picks.append(low + self.below(min(high - low, 2**31) + 1))
         return picks[self.below(len(picks))]
@@ -74,8 +74,12 @@ def _try(group: Group, obligation: Obligation, dice: _Dice, top: int) -> Fault |
         return None
     sizes = [params[name] for name in group.sizes]
 
+    style = dice.below(6)
+
     def draw(_: Tensor, low: int, high: int, taken: set[int]) -> int:
         more = [number + step for number in sizes for step in (-1, 0, 1)]
+        if style < 2 and not taken:  # all of them at one end, for what adds them up
+            return (low, high)[style]
         for _attempt in range(8):
             number = dice.among(low, high, more, 0)
             if number not in taken:
@@ -88,7 +92,9 @@ def _try(group: Group, obligation: Obligation, dice: _Dice, top: int) -> Fault |
         if not world.legal():
             return None
         point = {}
-        for index in sorted(obligation.axes):
+        for index in group.extents:
+            if index not in obligation.axes:
+                continue
             extent = world.at(group.extents[index], {})
             if extent < 1:
                 return None
@@ -156,12 +162,8 @@ def _fault(obligation: Obligation, world: World, point: Point) -> str:
             place = tuple(world.at(item, point) for item in value.items)
             if world.inside(value.tensor, place):
                 return ""
-            dims = world.dims(world.group.tensors[value.tensor])
             done = "read" if obligation.kind == "load" else "stored to"
-            text = f"`{value.tensor}[{', '.join(map(str, place))}]` is {done}"
-            count = "1 element" if dims == (1,) else f"{dims[0]} elements"
-            shape = count if len(dims) == 1 else " x ".join(map(str, dims))
-            return f"{text}, but it {'has' if len(dims) == 1 else 'is'} {shape}"
+            return _shape(world, value.tensor, place, done)
         case "extent":
             number = world.at(value, point)
             return f"the index would take {number} values" if number < 0 else ""
@@ -170,6 +172,20 @@ def _fault(obligation: Obligation, world: World, point: Point) -> str:
             low, high = LIMITS[value.dtype]
             end = f"{value.dtype} ends at {high if number > high else low}"
             return "" if low <= number <= high else f"the result is {number}, but {end}"
+
+
+def _shape(world: World, name: str, place: tuple[int, ...], done: str) -> str:
+    """What is done to a place that a tensor does not have."""
+    dims, shown = world.dims(world.group.tensors[name]), name
+    if world.group.tensors[name].length is not None:
+        if not 0 <= place[0] < dims[0]:
+            count = f"{dims[0]} tensor{'' if dims[0] == 1 else 's'}"
+            return f"`{name}[{place[0]}]` is {done}, but the list has {count}"
+        shown, place, dims = f"{name}[{place[0]}]", place[1:], dims[1:]
+    held = f"is {' x '.join(map(str, dims))}"
+    if len(dims) == 1:
+        held = f"has {dims[0]} element{'' if dims[0] == 1 else 's'}"
+    return f"`{shown}[{', '.join(map(str, place))}]` is {done}, but it {held}"
 
 
 def _weight(fault: Fault) -> tuple[int, int]:

@@ -7,6 +7,7 @@ products of names may be too hard), so a model is walked through before it is be
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -125,34 +126,28 @@ class _Formula:
         """A value as a term: an integer, or a truth value."""
         if value not in self.terms:
             term = self._exact(value)
-            if not self.ranges.fits(value, value.dtype) and isinstance(value, Op | Cast):
-                term = self._cut(term, value)
+            if value.dtype in ("u8", "i32", "i64") and not self.ranges.fits(value, value.dtype):
+                # As its type holds it: itself if it fits, else another number of the type.
+                low, high = LIMITS[value.dtype]
+                fits = self.z3.And(low <= term, term <= high)
+                term = self.z3.If(fits, term, self._any(value, "cut", (low, high)))
             self.terms[value] = term
         return self.terms[value]
 
-    def _cut(self, term: Term, value: Value) -> Term:
-        """A number as its type holds it: itself if it fits, else another one of the type."""
-        if value.dtype not in LIMITS or value.dtype == "bool":
-            return term
-        low, high = LIMITS[value.dtype]
-        other = self._any(value)
-        return self.z3.If(self.z3.And(low <= term, term <= high), term, other)
-
-    def _any(self, value: Value) -> Term:
-        """Any value of a type, the same one for the same text."""
-        text = spec_text(value).text
-        if value.dtype == "bool":
-            return self.z3.Bool(f"any {text}")
-        term = self.z3.Int(f"any {text}")
-        low, high = self.ranges.of(value)
-        if value.dtype not in FLOATS:
-            self.axioms += [term >= int(low), term <= int(high)]
+    def _any(self, value: Value, prefix: str, ends: tuple[float, float] | None) -> Term:
+        """An unknown, the same one for the same text: a truth value, or a number between two ends."""
+        text = f"{prefix} {spec_text(value)}"
+        if ends is None:
+            return self.z3.Bool(text) if value.dtype == "bool" else self.z3.Int(text)
+        term = self.z3.Int(text)
+        self.axioms += [term >= int(ends[0])] if math.isfinite(ends[0]) else []
+        self.axioms += [term <= int(ends[1])] if math.isfinite(ends[1]) else []
         return term
 
     def _exact(self, value: Value) -> Term:
         z3 = self.z3
         if value.dtype in FLOATS:
-            return self._any(value)
+            return self._any(value, "float", None)
         match value:
             case Const(number):
                 return z3.BoolVal(bool(number)) if value.dtype == "bool" else z3.IntVal(int(number))
@@ -173,7 +168,7 @@ class _Formula:
                 return z3.If(self.of(cond), self.of(then), self.of(other))
             case Op(op, args):
                 if any(arg.dtype in FLOATS for arg in args):
-                    return self._any(value)
+                    return self._any(value, "floats", None)
                 terms = [self.of(arg) for arg in args]
                 if op in ("floordiv", "mod"):
                     positive = self.ranges.of(args[1])[0] > 0
@@ -206,14 +201,17 @@ class _Formula:
 
     def _folded(self, value: Scan | Reduce) -> Term:
         """What a reduction or a scan gives: any number that its elements allow."""
-        z3, term = self.z3, self._any(value)
+        z3 = self.z3
+        if value.dtype == "bool" or value.arg.dtype in FLOATS:
+            return self._any(value, "all", None)
+        term = self._any(value, "all", self.ranges.exact(value))
         low, high = self.ranges.of(value.arg)
         count = self.extent(value.index)
         match value:
             case Reduce("first", _, _, none) if none is not None:
                 found = z3.And(term >= 0, term < count)
                 self.axioms.append(z3.Or(found, term == self.of(none)))
-            case Reduce("sum") if value.dtype not in FLOATS:
+            case Reduce("sum"):
                 few = z3.If(count > 0, count, 0)
                 self.axioms += [term >= few * int(low), term <= few * int(high)]
             case Scan("cumsum", index):

@@ -1,7 +1,7 @@
 """A call on small numbers: what a typed value is there, computed number by number.
 
 In: a typed group, a value for each size and scalar, and what chooses a tensor's elements as they are read.
-Out: numbers; or `OutsideError` where an index leaves its tensor, `ImpossibleError` where no legal call is like that.
+Out: numbers; `OutsideError` where an index leaves its tensor, `ImpossibleError` where no legal call is so.
 Knows integers and conditions alone.
 """
 
