@@ -5,13 +5,12 @@ In: an obligation. Out: facts from its guards, and from there being a point at a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import combinations_with_replacement
 
 from kgen.analysis.bounds import Bounds
-from kgen.analysis.obligations import Obligation
+from kgen.analysis.obligations import Obligation, evaluated, room
 from kgen.analysis.places import Algebra, Poly, add
-from kgen.lang.typed import Cast, Group, Load, Op, Ref, Select, Value, children
+from kgen.lang.typed import Op, Value
 from kgen.lang.types import FLOATS, LIMITS
 
 _FLIPPED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
@@ -57,7 +56,7 @@ def _goals(obligation: Obligation, algebra: Algebra) -> list[Poly] | None:
         least, most = LIMITS[obligation.value.dtype]
         return [add(exact, {(): least}, -1), add({(): most}, exact, -1)]
     goals: list[Poly] = []
-    for item, dim in obligation.room(algebra.group):
+    for item, dim in room(obligation.value, algebra.group):
         place = algebra.poly(item)
         goals += [place, add(add(algebra.poly(dim), place, -1), {(): 1}, -1)]
     return goals
@@ -68,29 +67,11 @@ def _facts(obligation: Obligation, algebra: Algebra) -> list[Poly]:
     found = [fact for guard in obligation.guards for fact in _comparison(*guard, algebra)]
     # There is a point, so that each index has a value; and what is loaded has one too.
     found += [add(algebra.extent(index), one, -1) for index in sorted(obligation.axes)]
-    for load in _loaded(
-        [*children(obligation.value), *(cond for cond, _ in obligation.guards)], algebra.group
-    ):
+    for load in evaluated(obligation, algebra.group):
         tensor = algebra.group.tensors[load.tensor]
         if tensor.low is not None and tensor.high is not None:
             found.append(add(algebra.poly(tensor.high), algebra.poly(tensor.low), -1))
     return [fact for at, fact in enumerate(found) if fact not in found[:at]][:_MOST]
-
-
-def _loaded(values: list[Value], group: Group) -> Iterator[Load]:
-    """The loads that happen wherever these values are computed: none in a branch or a reduction."""
-    todo = list(values)
-    while todo:
-        match todo.pop():
-            case Ref(name):
-                todo.append(group.lets[name].value)
-            case Select(cond):
-                todo.append(cond)
-            case Load() as load:
-                yield load
-                todo += load.items
-            case Op() | Cast() as value:
-                todo += children(value)
 
 
 def _comparison(cond: Value, positive: bool, algebra: Algebra) -> list[Poly]:

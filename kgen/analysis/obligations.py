@@ -54,13 +54,6 @@ class Obligation:
     whole: bool
     span: Span
 
-    def room(self, group: Group) -> tuple[tuple[Value, Value], ...]:
-        """The items of a load or place, each with the extent of its dimension."""
-        assert isinstance(self.value, Load)
-        tensor = group.tensors[self.value.tensor]
-        dims = tensor.dims if tensor.length is None else (tensor.length, *tensor.dims)
-        return tuple(zip(self.value.items, dims, strict=True))
-
 
 def obligations(group: Group) -> tuple[Obligation, ...]:
     """Everything that has to be shown of a group, each thing once."""
@@ -127,6 +120,33 @@ class _Walk:
             yield Obligation("load", value, guards, axes, whole, span)
         elif _may_leave(value):
             yield Obligation("number", value, guards, axes, whole, span)
+
+
+def room(load: Value, group: Group) -> tuple[tuple[Value, Value], ...]:
+    """The items of a load or place, each with the extent of its dimension."""
+    assert isinstance(load, Load)
+    tensor = group.tensors[load.tensor]
+    dims = tensor.dims if tensor.length is None else (tensor.length, *tensor.dims)
+    return tuple(zip(load.items, dims, strict=True))
+
+
+def evaluated(obligation: Obligation, group: Group) -> Iterator[Load]:
+    """The loads that happen wherever an obligation is to hold: none in a branch or a reduction.
+
+    Each of them is to be shown by itself, so that what it needs may be relied on here.
+    """
+    todo = [*children(obligation.value), *(cond for cond, _ in obligation.guards)]
+    while todo:
+        match todo.pop():
+            case Ref(name):
+                todo.append(group.lets[name].value)
+            case Select(cond):
+                todo.append(cond)
+            case Load() as load:
+                yield load
+                todo += load.items
+            case Op() | Cast() as value:
+                todo += children(value)
 
 
 def _may_leave(value: Value) -> bool:

@@ -11,7 +11,7 @@ import contextlib
 
 from kgen.analysis import facts
 from kgen.analysis.bounds import Bounds
-from kgen.analysis.obligations import Obligation, obligations, plain
+from kgen.analysis.obligations import Obligation, obligations, plain, room
 from kgen.analysis.places import Algebra
 from kgen.analysis.ranges import Ranges
 from kgen.analysis.search import search
@@ -102,7 +102,7 @@ def _index_help(obligation: Obligation, text: str, bounds: Bounds) -> str:
     group = bounds.algebra.group
     below, above = facts.unshown(obligation, bounds)
     at = next(n for n in range(len(below)) if below[n] or above[n])
-    item, dim = obligation.room(group)[at]
+    item, dim = room(obligation.value, group)[at]
     index, size = _items(text)[at], str(spec_text(dim))
     guard = f"{'0 <= ' if below[at] else ''}{index} < {size}" if above[at] else f"{index} >= 0"
     inner = f"min({index}, {size} - 1)" if above[at] else index
@@ -124,7 +124,10 @@ def _items(text: str) -> list[str]:
     node: ast.expr = ast.parse(text, mode="eval").body
     while isinstance(node, ast.Subscript):
         items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        found = [*(ast.get_source_segment(text, item) or "" for item in items), *found]
+        texts = [ast.get_source_segment(text, item) or "" for item in items]
+        loose = (ast.IfExp, ast.Compare, ast.BoolOp)
+        pairs = zip(items, texts, strict=True)
+        found = [*(f"({t})" if isinstance(i, loose) else t for i, t in pairs), *found]
         node = node.value
     return found
 

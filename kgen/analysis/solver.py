@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from kgen.analysis.obligations import Obligation
+from kgen.analysis.obligations import Obligation, evaluated, room
 from kgen.analysis.ranges import SIZE_LIMIT, Ranges
 from kgen.analysis.search import broken, example, param_order, simplest
 from kgen.analysis.world import ImpossibleError, World
@@ -52,6 +52,8 @@ def decide(group: Group, obligation: Obligation, ranges: Ranges) -> bool | Examp
     for cond, positive in obligation.guards:
         holds = formula.of(cond)
         axioms.append(holds if positive else z3.Not(holds))
+    for load in evaluated(obligation, group):
+        axioms.append(formula.inside(load))  # which is shown by itself, or refused
     goal = formula.goal(obligation)
     solver = z3.Solver()
     solver.set("timeout", _MILLISECONDS)
@@ -116,11 +118,8 @@ class _Formula:
             return
         least, most = (0, SIZE_LIMIT) if scalar is None else LIMITS[_held(scalar.dtype)]
         self.axioms += [term >= least, term <= most]
-        self._within(term, declared.low, declared.high)
-
-    def _within(self, term: Term, low: Value | None, high: Value | None) -> None:
-        self.axioms += [term >= self.of(low)] if low is not None else []
-        self.axioms += [term <= self.of(high)] if high is not None else []
+        self.axioms += [term >= self.of(declared.low)] if declared.low is not None else []
+        self.axioms += [term <= self.of(declared.high)] if declared.high is not None else []
 
     def of(self, value: Value) -> Term:
         """A value as a term: an integer, or a truth value."""
@@ -184,20 +183,27 @@ class _Formula:
         term = z3.Function(load.tensor, *sorts)(*items)
         least, most = LIMITS[tensor.dtype]
         self.axioms += [term >= least, term <= most]
-        self._within(term, tensor.low, tensor.high)
+        # What is declared is true of the places that a tensor has; a branch not taken may name others.
+        inside = self.inside(load)
+        for end, holds in ((tensor.low, term.__ge__), (tensor.high, term.__le__)):
+            self.axioms += [z3.Implies(inside, holds(self.of(end)))] if end is not None else []
         if tensor.distinct:
             repeats = self.of(tensor.repeats) if tensor.repeats is not None else None
-            for other, places in self.loads.values():
-                if other.decl().name() == load.tensor:
-                    same = z3.And(*(a == b for a, b in zip(items, places, strict=True)))
-                    apart = [
-                        other != term,
-                        same,
-                        *([term == repeats] if repeats is not None else []),
-                    ]
+            for other, (held, places) in self.loads.items():
+                if other.tensor == load.tensor:
+                    same = z3.And(*(x == y for x, y in zip(items, places, strict=True)))
+                    apart = [held != term, same, z3.Not(inside), z3.Not(self.inside(other))]
+                    apart += [term == repeats] if repeats is not None else []
                     self.axioms.append(z3.Or(*apart))
         self.loads[load] = (term, items)
         return term != 0 if load.dtype == "bool" else term
+
+    def inside(self, load: Load) -> Term:
+        """Whether a load is one of its tensor's places."""
+        sides = []
+        for item, dim in room(load, self.group):
+            sides += [self.of(item) >= 0, self.of(item) < self.of(dim)]
+        return self.z3.And(*sides)
 
     def _folded(self, value: Scan | Reduce) -> Term:
         """What a reduction or a scan gives: any number that its elements allow."""
@@ -277,10 +283,8 @@ class _Formula:
             low, high = LIMITS[value.dtype]
             exact = self._exact(value)
             return z3.And(low <= exact, exact <= high)
-        sides = []
-        for item, dim in obligation.room(self.group):
-            sides += [self.of(item) >= 0, self.of(item) < self.of(dim)]
-        return z3.And(*sides)
+        assert isinstance(value, Load)
+        return self.inside(value)
 
 
 def _held(dtype: DType) -> DType:

@@ -110,7 +110,7 @@ def make_plan(group: Group, report: Report) -> Plan | None:
     if len(report.diagnostics) > before:
         return None
     ranges = Ranges(group)
-    ranges.inside = Bounds(Algebra(group, Ranges(group))).inside
+    ranges.inside = Bounds(Algebra(group, Ranges(group), strict=True)).inside
     lets = {name: replace(let, value=ranges.mark(let.value)) for name, let in group.lets.items()}
     stores = [
         replace(
