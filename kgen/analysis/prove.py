@@ -8,37 +8,64 @@ from __future__ import annotations
 
 import ast
 import contextlib
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from kgen.analysis import facts
 from kgen.analysis.bounds import Bounds
-from kgen.analysis.obligations import Obligation, obligations, plain, room
+from kgen.analysis.obligations import Guard, Kind, Obligation, obligations, plain, room
 from kgen.analysis.places import Algebra
 from kgen.analysis.ranges import Ranges
 from kgen.analysis.search import search
 from kgen.analysis.solver import decide
 from kgen.diagnostics import Example, Report, Span
-from kgen.lang.text import spec_text
+from kgen.lang.text import prefix, spec_text
 from kgen.lang.typed import Cast, Const, Group, Load, Op, Param, Value, children, walk
 from kgen.lang.types import LIMITS
 
+How = Literal["ranges", "guards", "trusted"]
 
-def prove(group: Group, report: Report) -> bool:
-    """Whether all that a group needs is shown or trusted; what is not is reported."""
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Why a load or a store is inside its tensor, as a page shows it.
+
+    `how`: by declared ranges alone, by the conditions in `because` that guard it, or by the reason there.
+    """
+
+    kind: Kind
+    text: str
+    how: How
+    because: tuple[str, ...]
+
+
+def prove(group: Group, report: Report) -> tuple[Proof, ...] | None:
+    """Why each load and store of a group is inside; None after reporting what can't be shown."""
     before = len(report.diagnostics)
     ranges = Ranges(group)
     bounds = Bounds(Algebra(group, ranges, strict=True))
-    believed = {plain(each.value, group) for each in group.trusted}
+    believed = {plain(each.value, group): each.reason for each in group.trusted}
     needed: set[Value] = set()
     refused: set[Span] = set()
+    proofs: list[Proof] = []
     for each in obligations(group):
         key = plain(each.value, group)
         needed.add(key)
-        if each.span in refused or key in believed or _unasked(each, ranges):
+        if each.span in refused or _unasked(each, ranges):
             continue
-        if facts.holds(each, bounds) or _within(each, ranges):
+        text = _written(each, report)
+        if key in believed:
+            proofs.append(Proof(each.kind, text, "trusted", (believed[key],)))
+            continue
+        if _within(each, ranges) or facts.holds(each, bounds):
+            how, because = _because(each, bounds)
+            proofs.append(Proof(each.kind, text, how, because))
             continue
         shown: bool | Example = search(group, each) or decide(group, each, ranges)
-        if shown is not True:
+        if shown is True:
+            because = tuple(_condition(guard) for guard in each.guards)
+            proofs.append(Proof(each.kind, text, "guards" if because else "ranges", because))
+        else:
             refused.add(each.span)
             _refuse(each, shown or None, bounds, report)
     for trusted in group.trusted:
@@ -49,7 +76,26 @@ def prove(group: Group, report: Report) -> bool:
                 f"the group has no load, place or conversion `{trusted.text}` to trust",
                 "write it as it stands in the let or store that needs it, or remove it",
             )
-    return len(report.diagnostics) == before
+    if len(report.diagnostics) > before:
+        return None
+    return tuple(dict.fromkeys(proof for proof in proofs if proof.kind in ("load", "store")))
+
+
+def _because(obligation: Obligation, bounds: Bounds) -> tuple[How, tuple[str, ...]]:
+    """The guards that a proof needs."""
+    needed = obligation
+    for guard in obligation.guards:
+        fewer = replace(needed, guards=tuple(each for each in needed.guards if each != guard))
+        if obligation.kind != "number" and facts.holds(fewer, bounds):
+            needed = fewer
+    if obligation.kind == "number" or not needed.guards:
+        return "ranges", ()
+    return "guards", tuple(_condition(guard) for guard in needed.guards)
+
+
+def _condition(guard: Guard) -> str:
+    cond, positive = guard
+    return str(spec_text(cond) if positive else prefix("not", spec_text(cond)))
 
 
 def _unasked(obligation: Obligation, ranges: Ranges) -> bool:

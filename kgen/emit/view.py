@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from kgen.emit import reference, triton
 from kgen.emit.layout import wrap
 from kgen.emit.parameters import Parameter, list_limit
+from kgen.emit.relies import promises, shown
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Const, Group, Load, Param, Ref, Scalar, Select, Tensor, Value, walk
 from kgen.lang.types import FLOATS
@@ -316,6 +317,16 @@ class View:
             "what it ends up holding is undefined, and so is what those rows read there"
             for u in self.plan.undefined
         ]
+
+    @property
+    def proofs(self) -> list[str]:
+        """Why each index is inside its tensor."""
+        return shown(self.plan)
+
+    @property
+    def promises(self) -> list[str]:
+        """What the caller promises."""
+        return promises(self.group)
 
 
 def _is_moved(value: Value, group: Group) -> bool:

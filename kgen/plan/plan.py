@@ -23,6 +23,7 @@ from kgen.analysis.places import (
     check_races,
     loads_of,
 )
+from kgen.analysis.prove import Proof
 from kgen.analysis.ranges import Ranges, check_ranges
 from kgen.diagnostics import Report
 from kgen.lang.typed import Given, Group, Let, Load, Param, Store, Value, walk
@@ -79,7 +80,10 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A group and how it runs. `lets` and the stores have their cheap quotients marked."""
+    """A group and how it runs. `lets` and the stores have their cheap quotients marked.
+
+    `proofs`: why each load and store is inside its tensor, once that is shown.
+    """
 
     group: Group
     roles: tuple[Role, ...]
@@ -90,6 +94,7 @@ class Plan:
     scalar_names: tuple[str, ...]
     static_names: tuple[str, ...]
     given: tuple[str, ...]
+    proofs: tuple[Proof, ...] = ()
 
     @property
     def blocks(self) -> dict[str, Axis]:
