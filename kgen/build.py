@@ -9,9 +9,10 @@ import contextlib
 import difflib
 import json
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from kgen.analysis.prove import prove
 from kgen.diagnostics import Report, SpecError
 from kgen.emit.package import render
 from kgen.lang.check import check
@@ -39,12 +40,19 @@ class Built:
 def compile_package(package: Package, report: Report) -> Built:
     """Specs to text: names and types, proofs and plan, then the emitters."""
     groups = [group for spec in package.groups if (group := check(spec, package, report))]
-    plans = [plan for group in groups if (plan := make_plan(group, report))]
+    plans = [plan for group in groups if (plan := _proved_plan(group, report))]
     whole = len(plans) == len(package.groups) and not report.diagnostics
     step = make_step(package, {group.name: group for group in groups}, report) if whole else None
     whole = whole and not report.diagnostics
     files = render(package, tuple(plans), step) if whole else {}
     return Built(package, tuple(groups), tuple(plans), step, files)
+
+
+def _proved_plan(group: Group, report: Report) -> Plan | None:
+    """The plan of a group with what is proved of it; None after reporting what can't be."""
+    plan = make_plan(group, report)
+    proofs = prove(group, report) if plan is not None else None
+    return replace(plan, proofs=proofs) if plan is not None and proofs is not None else None
 
 
 def compile_specs(root: Path) -> tuple[Built, ...]:

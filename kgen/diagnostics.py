@@ -81,6 +81,9 @@ CATALOGUE: Mapping[str, str] = {
     "ungiven": "An optional tensor that the caller left out has no elements.",
     "free-index": "A stored value must be the same for every point that stores to one place.",
     "collision": "Two index points that store to one place leave the winner to chance.",
+    "out-of-bounds": "On a GPU it is no crash: it is another request's memory, read or overwritten.",
+    "overflow": "It would wrap around silently, and an index made of it would be another one.",
+    "negative-extent": "A count below 0 is a case that nobody thought of: say what happens there.",
     "race": "Programs of one launch run in no order, so one may see what another has written.",
     "scan-in-loop": "A running sum is carried from turn to turn of the innermost loop.",
     # Steps.
@@ -92,11 +95,42 @@ CATALOGUE: Mapping[str, str] = {
 }
 
 
+_FEW = 6  # elements that an example's text shows
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A legal call at which a spec goes wrong, as small as kgen could make it.
+
+    `params` has every integer size and scalar, of which `shown` matter; `elements` are those that are
+    read, `point` the indices. `fault` says what happens there.
+    """
+
+    params: tuple[tuple[str, int], ...]
+    given: tuple[tuple[str, bool], ...]
+    point: tuple[tuple[str, int], ...]
+    elements: tuple[tuple[str, tuple[int, ...], int], ...]
+    shown: tuple[str, ...]
+    fault: str
+
+    @property
+    def text(self) -> str:
+        """The example on one line."""
+        parts = [f"{name} = {number}" for name, number in self.params if name in self.shown]
+        parts += [f"{name} = {number}" for name, number in self.point]
+        for name, place, number in self.elements[:_FEW]:
+            parts.append(f"{name}[{', '.join(map(str, place))}] = {number}")
+        if len(self.elements) > _FEW:
+            parts.append(f"{len(self.elements) - _FEW} elements more")
+        return f"{', '.join(parts)}: {self.fault}" if parts else self.fault
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Diagnostic:
     """One mistake in a spec: `span` marks it, `message` says what, `help` how to mend it.
 
-    `also` are other places that it takes to see the mistake, each with what is there.
+    `also` are other places that it takes to see the mistake, each with what is there. `example` is a
+    call at which it shows, where there is one.
     """
 
     span: Span
@@ -104,6 +138,7 @@ class Diagnostic:
     message: str
     help: str = ""
     also: tuple[tuple[Span, str], ...] = ()
+    example: Example | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.code not in CATALOGUE:
@@ -118,6 +153,7 @@ class Diagnostic:
             "why": CATALOGUE[self.code],
             "help": self.help,
             "also": [{**span.json(), "message": what} for span, what in self.also],
+            **({"example": self.example.text} if self.example is not None else {}),
         }
 
 
@@ -135,9 +171,10 @@ class Report:
         message: str,
         help: str = "",
         also: tuple[tuple[Span, str], ...] = (),
+        example: Example | None = None,
     ) -> None:
         """Record one mistake; the same one twice counts once."""
-        found = Diagnostic(span, code, message, help, also)
+        found = Diagnostic(span, code, message, help, also, example)
         if found not in self.diagnostics:
             self.diagnostics.append(found)
 
@@ -199,6 +236,8 @@ def render(found: Diagnostic, sources: Mapping[str, str], colour: bool = False) 
             mark = paint("^" * width, fg="red", bold=True)
             lines += [f"{margin} |", f"{number} | {line}"]
             lines.append(f"{margin} | {' ' * (span.column - 1)}{mark}")
+    if found.example is not None:
+        lines.append(f"  = for example: {found.example.text}")
     lines.append(f"  = why: {CATALOGUE[found.code]}")
     if found.help:
         lines.append(f"  = help: {found.help}")

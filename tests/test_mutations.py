@@ -108,7 +108,7 @@ SPEC_FAULTS = [
     ("context_positions", "batch_to_slot[num_contexts + r]", "batch_to_slot[r]"),
     ("context_positions", "ctx_len[slot] + k", "ctx_len[slot]"),
     ("context_positions", "ctx_len[slot] + k", "ctx_len[slot] - k"),
-    ("gen_bookkeeping", ", distinct: except slots - 1", ""),
+    ("gen_bookkeeping", "    distinct: except slots - 1\n", ""),
     ("gen_bookkeeping", "min(before + n, max_ctx)", "before + n"),
     ("gen_bookkeeping", "max(n - 1, 0)", "n - 1"),
     ("gen_bookkeeping", "max(min(before + k, cap - 1), 0)", "min(before + k, cap - 1)"),
@@ -146,10 +146,10 @@ SURVIVORS = {
     ("gen_bookkeeping", "distinct: except slots - 1", 'distinct: "true"'): (
         "padded rows are no longer drawn; test_bug_kinds calls with two of them"
     ),
-    ("refresh_block_tables", ", layout: any", ""): (
+    ("refresh_block_tables", "    layout: any\n", ""): (
         "odd strides are no longer drawn; test_bug_kinds calls with them"
     ),
-    ("context_positions", ", distinct: except slots - 1", ""): "it only reads, so nothing collides",
+    ("context_positions", "    distinct: except slots - 1\n", ""): "it only reads, so nothing collides",
     ("context_kv_write", "    collide: first k\n", ""): (
         "what several points store to is undefined where the spec is `trusted` to have no such points"
     ),

@@ -96,9 +96,12 @@ def block_fixup(
         reads.
 
     Args:
-        num_ctx: i64[G], in, values 0 .. blocks * page_size - W.
-        block_tables: i32[batch, blocks], in, values 0 ...
-        block_counts: i64[batch], in, may be left out, values 0 .. blocks.
+        num_ctx: i64[G], in, values 0 .. blocks * page_size - W. A length that leaves room for
+            the block, so that no position of it is past its row of the table.
+        block_tables: i32[batch, blocks], in, values 0 ... A placeholder reads as page 0, which
+            may be another's.
+        block_counts: i64[batch], in, may be left out, values 0 .. blocks. With them a position
+            past its request's own pages gets page -1, which drop_overflow skips.
         block_pages: i64[G, W], out.
         block_in_page: i64[G, W], out.
         page_tables: i32[G, blocks], out.
@@ -149,7 +152,8 @@ def block_norm_rope_write(
         norm_weight: bf16[R], in.
         freqs: f32[max_pos, half, 2], in. Cosine and sine of each pair's angle.
         query_positions: i64[G, W], in, values 0 .. max_ctx + W - 1.
-        block_pages: i64[G, W], in, values -drop_overflow .. pages - 1.
+        block_pages: i64[G, W], in, values -drop_overflow .. pages - 1. -1 only with
+            drop_overflow: the entry is not written.
         block_in_page: i64[G, W], in, values 0 .. page_size - 1.
         live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
             it.
@@ -198,7 +202,8 @@ def block_write(
 
     Args:
         block_latents: bf16[G, W, D], in.
-        block_pages: i64[G, W], in, values -drop_overflow .. pages - 1.
+        block_pages: i64[G, W], in, values -drop_overflow .. pages - 1. -1 only with
+            drop_overflow: the entry is not written.
         block_in_page: i64[G, W], in, values 0 .. page_size - 1.
         live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
             it.
@@ -240,7 +245,8 @@ def context_kv_norm_rope_write(
         freqs: f32[max_pos, half, 2], in. Cosine and sine of each pair's angle.
         ctx_positions: i64[G, K1], in, values 0 .. max_ctx + K1 - 1.
         keep: bool[G, K1], in. Whether token k was accepted.
-        write_pages: i64[G, K1], in, values -drop_overflow .. pages - 1.
+        write_pages: i64[G, K1], in, values -drop_overflow .. pages - 1. -1 only with
+            drop_overflow: the token is not written.
         write_offsets: i64[G, K1], in, values 0 .. page_size - 1.
         live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
             it.
@@ -307,7 +313,8 @@ def context_kv_write(
     Args:
         normed: bf16[L, N, D], in. Latents after norm and rope.
         keep: bool[G, K1], in. Whether token k was accepted.
-        write_pages: i64[G, K1], in, values -drop_overflow .. pages - 1.
+        write_pages: i64[G, K1], in, values -drop_overflow .. pages - 1. -1 only with
+            drop_overflow: the token is not written.
         write_offsets: i64[G, K1], in, values 0 .. page_size - 1.
         live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
             it.
@@ -332,7 +339,8 @@ def context_positions(
 
     Args:
         ctx_len: i64[slots], in, values 0 .. 2**31 - 1.
-        batch_to_slot: i64[max_batch], in, values 0 .. slots - 1.
+        batch_to_slot: i64[max_batch], in, values 0 .. slots - 1. Padded rows share the dummy
+            slot, the last one.
         ctx_positions: i64[G, K1], out.
         num_contexts: i32 0 .. max_batch - G.
 
@@ -374,10 +382,15 @@ def gen_bookkeeping(
 
     Args:
         accepted_tokens: i32[batch, K1], in.
-        num_accepted: i32[batch], in, values 0 .. K1.
-        batch_to_slot: i64[max_batch], in, values 0 .. slots - 1.
+        num_accepted: i32[batch], in, values 0 .. K1. 0 where a step was discarded; nothing is
+            kept then, and the bonus is the row's first token.
+        batch_to_slot: i64[max_batch], in, values 0 .. slots - 1. Padded rows share the dummy
+            slot, the last one; what it ends up holding is undefined.
         block_counts: i64[batch], in, values 0 .. blocks, expected 1 - drop_overflow .. blocks.
-        block_tables: i32[batch, blocks], in, values 0 ...
+            A row of no pages reads column 0 of its table, whatever that holds; with
+            drop_overflow it gets -1.
+        block_tables: i32[batch, blocks], in, values 0 ... A row's own pages come first, without
+            a hole; a placeholder reads as page 0, which may be another's.
         ctx_len: i64[slots], inout, values 0 .. max_ctx.
         live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
             it.
@@ -455,9 +468,12 @@ def gen_bookkeeping_arena(
 
     Args:
         accepted_tokens: i32[batch, K1], in.
-        num_accepted: i32[batch], in, values 0 .. K1.
-        batch_to_slot: i64[max_batch], in, values 0 .. slots - 1.
-        arena_tables: i32[slots, blocks], in, values 0 ...
+        num_accepted: i32[batch], in, values 0 .. K1. 0 where a step was discarded; nothing is
+            kept then, and the bonus is the row's first token.
+        batch_to_slot: i64[max_batch], in, values 0 .. slots - 1. Padded rows share the dummy
+            slot, the last one; what it ends up holding is undefined.
+        arena_tables: i32[slots, blocks], in, values 0 ... Each slot's pages for all of its
+            max_ctx positions; no two slots share one.
         ctx_len: i64[slots], inout, values 0 .. max_ctx.
         live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
             it.
@@ -525,7 +541,8 @@ def gqa_kv_write(
         keys: bf16[L, N, heads, head_dim], in. After norm and rope.
         vals: bf16[L, N, heads, head_dim], in.
         keep: bool[G, K1], in. Whether token k was accepted.
-        write_pages: i64[G, K1], in, values -drop_overflow .. pages - 1.
+        write_pages: i64[G, K1], in, values -drop_overflow .. pages - 1. -1 only with
+            drop_overflow: the token is not written.
         write_offsets: i64[G, K1], in, values 0 .. page_size - 1.
         live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
             it.
@@ -594,7 +611,8 @@ def refresh_block_tables(
         blocks.
 
     Args:
-        block_offsets: i32[pools, seqs, 2, blocks], in, layout any.
+        block_offsets: i32[pools, seqs, 2, blocks], in, layout any. A placeholder is any
+            negative value, anywhere in a row; it is not counted, and reads as page 0.
         block_counts: i64[rows], inout.
         block_tables: i32[rows, blocks], inout.
         pool_index: i32 0 .. pools - 1.

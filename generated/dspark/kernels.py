@@ -1161,11 +1161,7 @@ def gen_bookkeeping_arena_kernel(
     # col: min(before + k, max_ctx - 1)
     col = tl.minimum(before + k.to(tl.int64), max_ctx - 1)
     arena_tables_value = tl.load(
-        arena_tables_ptr
-        + tl.where(tl.where(alive, ~dropped, False), slot, 0) * arena_tables_stride_0
-        + tl.where(tl.where(alive, ~dropped, False), col // page_size, 0),
-        mask=k_in & tl.where(alive, ~dropped, False),
-        other=0,
+        arena_tables_ptr + slot * arena_tables_stride_0 + col // page_size, mask=k_in, other=0
     )
     # page: i64(arena_tables[slot, col // page_size])
     page = arena_tables_value.to(tl.int64)

@@ -12,7 +12,7 @@ from . import kernels, reference
 from ._debug import checked
 from ._launch import define, launch, runs_kernels
 
-NAMESPACE = "kgen_dspark_53bc0f08"
+NAMESPACE = "kgen_dspark_dcf546dd"
 
 ACCEPT_PREFIX = rt.Signature(
     "accept_prefix",

@@ -21,7 +21,8 @@ class Bounds:
     """Proofs about one group's indices."""
 
     algebra: Algebra
-    known: dict[frozenset[tuple[Monomial, int]], bool] = field(default_factory=dict)
+    shown: set[frozenset[tuple[Monomial, int]]] = field(default_factory=set)
+    tried: dict[frozenset[tuple[Monomial, int]], int] = field(default_factory=dict)
 
     def inside(self, load: Load) -> bool:
         """Whether a load is in its tensor's bounds at every index point, whatever guards it."""
@@ -38,12 +39,11 @@ class Bounds:
     def holds(self, goal: Poly, steps: int = _STEPS) -> bool:
         """Whether `goal` is never negative."""
         key = frozenset(goal.items())
-        if key not in self.known:
-            self.known[key] = False  # while it is being shown it may not be used
-            self.known[key] = self.algebra.least(goal) >= 0 or (
-                steps > 0 and self._split(goal, steps)
-            )
-        return self.known[key]
+        if key not in self.shown and self.tried.get(key, -1) < steps:
+            self.tried[key] = steps  # while it is being shown it may not be used
+            if self.algebra.least(goal) >= 0 or (steps > 0 and self._split(goal, steps)):
+                self.shown.add(key)
+        return key in self.shown
 
     def _split(self, goal: Poly, steps: int) -> bool:
         """Whether replacing one part of the goal by its bounds shows it."""
@@ -54,6 +54,12 @@ class Bounds:
             if any(self.algebra.ranges.of(self.algebra.atoms[name])[0] < 0 for name in rest):
                 continue  # the sign of the part is not known
             choices = self._bounds(value, upper=goal[monomial] < 0)
+            scaled = self._scaled(value, rest, upper=goal[monomial] < 0)
+            if scaled is not None:
+                others = tuple(rest)
+                others = others[: others.index(scaled[0])] + others[others.index(scaled[0]) + 1 :]
+                if self.holds(_with(goal, monomial, others, scaled[1]), steps - 1):
+                    return True
             whole = self._divided(goal, monomial, value)
             if whole is not None and self.holds(whole, steps - 1):
                 return True
@@ -114,6 +120,17 @@ class Bounds:
         if any(m != () and c % divisor for m, c in poly.items()):
             return None
         return {m: c // divisor for m, c in poly.items() if c // divisor}
+
+    def _scaled(self, value: Value, rest: list[str], *, upper: bool) -> tuple[str, Poly] | None:
+        """What bounds a quotient times its divisor, where that is one of the parts beside it."""
+        match value:
+            case Op("floordiv" | "truncdiv", (x, d)) if self.algebra.ranges.of(d)[0] > 0:
+                divisor, dividend = self.algebra.poly(d), self.algebra.poly(x)
+                for part in rest:
+                    if divisor == {(part,): 1}:  # x // d * d is x less a remainder of d - 1 at most
+                        slack = {} if upper else add({(): 1}, divisor, -1)
+                        return part, add(dividend, slack, 1)
+        return None
 
     def _divided(self, goal: Poly, monomial: Monomial, value: Value) -> Poly | None:
         """The goal without a quotient: `rest - x // d >= 0` is `(rest + 1) * d - 1 - x >= 0`."""

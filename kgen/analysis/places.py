@@ -28,6 +28,7 @@ from kgen.lang.typed import (
     children,
     walk,
 )
+from kgen.lang.types import DType
 
 # A monomial is a sorted tuple of atoms' texts; a polynomial maps monomials to coefficients.
 Monomial = tuple[str, ...]
@@ -45,10 +46,15 @@ class Undefined:
 
 @dataclass(slots=True)
 class Algebra:
-    """Index expressions of a group as polynomials; `atoms` says what each name in them stands for."""
+    """Index expressions of a group as polynomials; `atoms` says what each name in them stands for.
+
+    `strict`: i64 arithmetic that may wrap around is an atom too, so that each polynomial is the value.
+    Otherwise it is the value but for multiples of 2**64, which still tells two places apart.
+    """
 
     group: Group
     ranges: Ranges
+    strict: bool = False
     atoms: dict[str, Value] = field(default_factory=dict)
 
     def poly(self, value: Value) -> Poly:
@@ -63,17 +69,34 @@ class Algebra:
                 return self.poly(derived) if derived is not None else {}
             case Cast(arg) if arg.dtype != "bool" and self.ranges.fits(arg, value.dtype):
                 return self.poly(arg)
-            case Op(_, _, dtype) if dtype in ("u8", "i32") and not self.ranges.fits(value, dtype):
-                pass  # it may wrap around; an i64 index that did would be far outside
+            case Op(_, _, dtype) if self._may_wrap(value, dtype):
+                pass
+            case Op("add" | "sub" | "mul" | "neg"):
+                exact = self.exact(value)
+                if exact is not None:
+                    return exact
+        atom = spec_text(value).text
+        self.atoms[atom] = value
+        return {(atom,): 1}
+
+    def exact(self, value: Value) -> Poly | None:
+        """What a sum, a difference, a product or a conversion is before it is cut to its type."""
+        match value:
             case Op("add", (a, b)):
                 return add(self.poly(a), self.poly(b), 1)
             case Op("sub", (a, b)):
                 return add(self.poly(a), self.poly(b), -1)
             case Op("mul", (a, b)):
                 return multiply(self.poly(a), self.poly(b))
-        atom = spec_text(value).text
-        self.atoms[atom] = value
-        return {(atom,): 1}
+            case Op("neg", (a,)):
+                return add({}, self.poly(a), -1)
+            case Cast(arg) if arg.dtype != "bool":
+                return self.poly(arg)
+        return None
+
+    def _may_wrap(self, value: Value, dtype: DType) -> bool:
+        narrow = dtype in ("u8", "i32") or (self.strict and dtype == "i64")
+        return narrow and not self.ranges.fits(value, dtype)
 
     def axes(self, monomial: Monomial) -> Axes:
         """The indices that a monomial varies with."""
@@ -326,7 +349,7 @@ def check_races(
                 f"`{store.tensor}` is read at another place than `{store.target_text}`: another "
                 "program may store there first",
                 "read it at the index that it is stored at, or store to another tensor",
-                ((load.span, "the read"),) if load.span is not None else (),
+                ((load.span, "the read"),),
             )
             return
 

@@ -62,6 +62,10 @@ class Ranges:
         # Past the type's end the value wraps around, so it can be anything.
         return (low, high) if least <= low and high <= most else (least, most)
 
+    def exact(self, value: Value) -> Interval:
+        """The least and the greatest value before it is cut to its type, its operands cut to theirs."""
+        return self._of(value)
+
     def fits(self, value: Value, dtype: DType) -> bool:
         """Whether a value, worked out without wrapping around, is one of the integers of a type."""
         return dtype in LIMITS and value.dtype in LIMITS and _within(self._of(value), LIMITS[dtype])
@@ -285,6 +289,10 @@ def _operate(op: str, args: list[Interval]) -> Interval:
             return (min(quotients), max(quotients))
         case "mod" if c > 0:
             return (a, b) if a >= 0 and b < c else (0, d - 1)
+        case "floordiv" if d < 0:
+            return _operate(op, [(-b, -a), (-d, -c)])
+        case "mod" if d < 0:
+            return (c + 1, 0)
         case "lt":
             return (int(b < c), int(a < d))
         case "le":

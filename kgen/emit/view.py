@@ -16,6 +16,7 @@ from kgen.emit.layout import wrap
 from kgen.emit.page import Page
 from kgen.emit.parameters import Parameter, list_limit
 from kgen.emit.prune import words
+from kgen.emit.relies import promises, shown
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Const, Group, Load, Param, Ref, Scalar, Select, Tensor, Value, walk
 from kgen.lang.types import FLOATS
@@ -379,6 +380,16 @@ class View:
     def page(self) -> Page:
         """What the group's page says."""
         return Page(self.plan, tuple(self.ordered))
+
+    @property
+    def proofs(self) -> list[str]:
+        """Why each index is inside its tensor."""
+        return shown(self.plan)
+
+    @property
+    def promises(self) -> list[str]:
+        """What the caller promises."""
+        return promises(self.group)
 
 
 def _is_moved(value: Value, group: Group) -> bool:

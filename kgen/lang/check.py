@@ -17,7 +17,17 @@ from kgen.lang.host import ends_of, host, integer
 from kgen.lang.infer import Scope
 from kgen.lang.stores import check_store
 from kgen.lang.syntax import Call, Expr, Item, Name
-from kgen.lang.typed import Group, Let, Scalar, Size, Tensor, Value, is_host
+from kgen.lang.typed import (
+    Group,
+    Let,
+    Load,
+    Scalar,
+    Size,
+    Tensor,
+    Trusted,
+    Value,
+    is_host,
+)
 from kgen.lang.types import ELEMENT_TYPES, FLOATS, FOREIGN_NAMES, LIMITS, DType
 from kgen.spec.located import Text
 from kgen.spec.model import GroupSpec, ScalarSpec, TensorSpec
@@ -66,13 +76,14 @@ class _Checker:
                 )
         stores = [check_store(each, spec.tensors, scope) for each in spec.stores]
         self._check_use(tensors)
+        trusted = [self._trusted(text, reason) for text, reason in spec.trusted]
         tile, warps = self._schedule()
         good = all(
             each is not None
             for table in (sizes, scalars, tensors, scope.extents, lets)
             for each in table.values()
         )
-        if not good or None in stores or (spec.when and when is None):
+        if not good or None in stores or None in trusted or (spec.when and when is None):
             return None
         # Lets in the order of use, so that each stands after what it is made of.
         return Group(
@@ -87,8 +98,11 @@ class _Checker:
             tensors=cast("dict[str, Tensor]", tensors),
             extents=cast("dict[str, Value]", scope.extents),
             extent_texts={name.value: text.value for name, text in spec.indices},
+            extent_spans={name.value: text.span for name, text in spec.indices},
             lets={name: let for name, let in scope.lets.items() if let is not None},
             stores=tuple(each for each in stores if each is not None),
+            trusted=tuple(each for each in trusted if each is not None),
+            twins={twin: index for (index, _), twin in scope.twins.items()},
             program=self._program(),
             tile=tile,
             warps=warps,
@@ -302,6 +316,25 @@ class _Checker:
     def _let(self, name: Text, text: Text) -> Let | None:
         value = self.scope.let(name.value, text.span)
         return self.scope.lets[name.value] if value is not None else None
+
+    def _trusted(self, text: Text, reason: Text) -> Trusted | None:
+        """What a key of `trusted` names; a place counts as the load of it."""
+        scope = self.scope
+        expr = syntax.parse(text, self.report)
+        if expr is None:
+            return None
+        value: Value | None
+        scope.given = sorted(scope.optional)  # they are named here, not read
+        known = scope.tensors.get(expr.base.id) if isinstance(expr, Item) else None
+        if isinstance(expr, Item) and known is not None:
+            items = scope.items(expr, expr.base.id)
+            axes = frozenset().union(*(item.axes for item in items or ()))
+            value = Load(expr.base.id, items, known[0], axes) if items is not None else None
+        else:
+            value = scope.infer(expr)
+        scope.given = []
+        line = " ".join(reason.value.split())
+        return Trusted(value, line, text.value, text.span) if value is not None else None
 
     # What is used, bound and scheduled.
 

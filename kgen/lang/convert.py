@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kgen.diagnostics import Report, Span
-from kgen.lang.typed import Cast, Const, Value
-from kgen.lang.types import FLOATS, LIMITS, NARROW_FLOATS, DType, exact
+from kgen.lang.typed import NOWHERE, Cast, Const, Op, Value
+from kgen.lang.types import FLOATS, LIMITS, NARROW_FLOATS, DType, exact, widens
 
 # The largest finite numbers: beyond them backends differ in what they do with a literal.
 _LARGEST = {"f16": 65504.0, "bf16": 3.38e38, "f32": 3.4e38}
@@ -37,11 +39,53 @@ def misfit(value: Value, dtype: DType) -> str:
     return f"{shown} does not fit {'i64' if dtype == 'int' else dtype}"
 
 
-def cast(value: Value, dtype: DType) -> Value:
+def cast(value: Value, dtype: DType, span: Span = NOWHERE) -> Value:
     """`value` as another type, by a conversion if it is not one already."""
     if value.dtype == dtype:
         return value
-    return Const(value.value, dtype) if isinstance(value, Const) else Cast(value, dtype, value.axes)
+    if isinstance(value, Const):
+        return Const(value.value, dtype)
+    return Cast(value, dtype, value.axes, span=span)
+
+
+def wrapping(value: Value, dtype: DType, where: Span, span: Span, report: Report) -> Value | None:
+    """The low bits of an integer: sums, differences and products in it may wrap around as well.
+
+    They do so in types at least as wide as `dtype`, so that its low bits are those of the true result.
+    """
+
+    def mark(each: Value) -> Value:
+        match each:
+            case Op("add" | "sub" | "mul" | "neg" as op, args) if widens(dtype, each.dtype):
+                args = tuple(mark(arg) for arg in args)
+                folded = fold(op, [int(arg.value) for arg in args if isinstance(arg, Const)])
+                if folded is not None:
+                    return Const(cut(folded, each.dtype), each.dtype)
+                return replace(each, args=args, wraps=True)
+            case Cast(arg) if widens(dtype, each.dtype) and widens(dtype, arg.dtype):
+                return replace(each, arg=mark(arg), wraps=not widens(arg.dtype, each.dtype))
+        return each
+
+    if value.dtype not in LIMITS or not widens(dtype, value.dtype) or value.dtype == "int":
+        report.add(
+            "wrong-type",
+            where,
+            f"wrap_{dtype} takes an integer at least as wide as {dtype}, this has type {value.dtype}",
+            "cast what may wrap around, not the result" if value.dtype in LIMITS else "",
+        )
+        return None
+    marked = mark(value)
+    if isinstance(marked, Const):
+        return Const(cut(int(marked.value), dtype), dtype)
+    return marked if marked.dtype == dtype else Cast(marked, dtype, value.axes, True, span)
+
+
+def cut(number: int, dtype: DType) -> int:
+    """A number as an integer type holds it."""
+    if dtype == "bool":
+        return int(number != 0)
+    low, high = LIMITS[dtype]
+    return number if dtype == "int" else (number - low) % (high - low + 1) + low
 
 
 def own_type(value: Value) -> DType:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from kgen.diagnostics import Report, Span, counted, nearest
 from kgen.lang import syntax
-from kgen.lang.convert import cast, coerce, fold, misfit, own_type
+from kgen.lang.convert import cast, coerce, fold, misfit, own_type, wrapping
 from kgen.lang.functions import COMPARISONS, FUNCTIONS, INSTEAD, REDUCTIONS, SCANS, UNARY
-from kgen.lang.rewrite import prefix
+from kgen.lang.rewrite import asked, prefix
 from kgen.lang.syntax import Apply, Call, Expr, Item, Name, Number
 from kgen.lang.typed import (
     NO_AXES,
@@ -38,6 +38,7 @@ from kgen.lang.types import (
     FOREIGN_NAMES,
     LITERALS,
     NARROW_FLOATS,
+    WRAPS,
     DType,
     promote,
 )
@@ -112,10 +113,10 @@ class Scope:
     @contextlib.contextmanager
     def granting(self, cond: Expr | None) -> Iterator[None]:
         """While this is open the optional tensors that `cond` asks for may be read."""
-        asked = _asked(cond) if cond is not None else []
-        self.given += asked
+        names = asked(cond) if cond is not None else []
+        self.given += names
         yield
-        del self.given[len(self.given) - len(asked) :]
+        del self.given[len(self.given) - len(names) :]
 
     def _name(self, id: str, span: Span) -> Value | None:
         self.used.add(id)
@@ -264,7 +265,9 @@ class Scope:
             if folded is not None:
                 return self._fits(Const(folded, dtype), dtype, span)
         divisor = args[1].span if op in ("floordiv", "mod") else None
-        return Op(op, same, "bool" if op in COMPARISONS else dtype, axes, divisor)
+        return Op(
+            op, same, "bool" if op in COMPARISONS else dtype, axes, span=span, divisor_span=divisor
+        )
 
     def _select(self, values: list[Value], args: tuple[Expr, ...], span: Span) -> Value | None:
         cond, then, other = values
@@ -323,7 +326,7 @@ class Scope:
         args = [value for value in values if value is not None]
         if len(args) != len(values) or not known_over:
             return None
-        table: dict[str, int | None] = {**dict.fromkeys(CASTS, 1), **FUNCTIONS}
+        table: dict[str, int | None] = {**dict.fromkeys((*CASTS, *WRAPS), 1), **FUNCTIONS}
         if call.over:
             table = {**REDUCTIONS, **dict.fromkeys(SCANS, 1), "prefix": 1}
         if name not in table:
@@ -347,6 +350,8 @@ class Scope:
             return self._reduce(call, args)
         if name in CASTS:
             return self._cast(name, args[0], call)
+        if name in WRAPS:
+            return wrapping(args[0], WRAPS[name], call.args[0].span, span, self.report)
         if name in UNARY:
             return self._apply(name, args, call.args, span)
         if name == "clamp":
@@ -389,7 +394,7 @@ class Scope:
         if isinstance(arg, Const) and (arg.dtype == "int" or dtype in FLOATS):
             return coerce(arg, dtype, call.span, self.report)
         if arg.dtype == "int" and dtype not in FLOATS:  # written out, so it may lose bits
-            return cast(cast(arg, "i64"), dtype)
+            return cast(cast(arg, "i64"), dtype, call.span)
         if arg.dtype in FLOATS and dtype not in FLOATS:
             self.report.add(
                 "wrong-type",
@@ -398,7 +403,7 @@ class Scope:
                 "compare it, or keep it a float",
             )
             return None
-        return cast(arg, dtype)
+        return cast(arg, dtype, call.span)
 
     def _reduce(self, call: Call, args: list[Value]) -> Value | None:
         name, arg = call.name, args[0]
@@ -440,7 +445,7 @@ class Scope:
             return None
         if name in SCANS:
             index = call.over[0].id
-            return Scan(name, index, cast(arg, "i64"), "i64", arg.axes | {index})
+            return Scan(name, index, cast(arg, "i64"), "i64", arg.axes | {index}, call.span)
         if name == "first":
             none = coerce(args[1], "i64", call.args[1].span, self.report)
             if none is None:
@@ -450,7 +455,7 @@ class Scope:
         if name in ("sum", "count"):
             arg, name = arg if arg.dtype == "f32" else cast(arg, "i64"), "sum"
         for over in reversed(call.over):
-            arg = Reduce(name, over.id, arg, None, arg.dtype, arg.axes - {over.id})
+            arg = Reduce(name, over.id, arg, None, arg.dtype, arg.axes - {over.id}, call.span)
         return arg
 
     def _static_index(self, name: str) -> bool:
@@ -486,11 +491,3 @@ class Scope:
 
 def _axes(values: list[Value]) -> Axes:
     return NO_AXES.union(*(value.axes for value in values))
-
-
-def _asked(cond: Expr) -> list[str]:
-    """The optional tensor that `cond` asks for: alone, so that the choice is made at compile time."""
-    match cond:
-        case Call("given", (), (Name(id),)):
-            return [id]
-    return []

@@ -94,3 +94,11 @@ def rename(scope: Scope, expr: Expr, index: str, to: Name) -> Expr:
         case Item(base, items, span):
             renamed = tuple(rename(scope, item, index, to) for item in items)
             return Item(base, renamed, span, expr.listed)
+
+
+def asked(cond: Expr) -> list[str]:
+    """The optional tensor that `cond` asks for: alone, so that the choice is made at compile time."""
+    match cond:
+        case Call("given", (), (Name(id),)):
+            return [id]
+    return []

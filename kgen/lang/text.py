@@ -7,7 +7,7 @@ operator means on a backend is for that backend's emitter to say.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from kgen.lang.typed import (
@@ -129,7 +129,7 @@ def spec_text(value: Value, names: Mapping[str, str] = NO_NAMES) -> Code:
         case Load(tensor, items):
             return Code(f"{tensor}[{', '.join(str(operand(item)) for item in items)}]")
         case Cast(arg, dtype):
-            return call(dtype, show(arg))
+            return call(f"wrap_{dtype}" if value.wraps else dtype, show(arg))
         case Select(cond, then, other):
             both = isinstance(then, Const) and isinstance(other, Const)
             arms = [
@@ -149,6 +149,8 @@ def spec_text(value: Value, names: Mapping[str, str] = NO_NAMES) -> Code:
             return call(f"{kind}[{names.get(index, index)}]", *args)
         case Scan(kind, index, arg):
             return call(f"{kind}[{names.get(index, index)}]", alone(arg))
+        case Op() if value.wraps:
+            return call(f"wrap_{value.dtype}", show(replace(value, wraps=False)))
         case Op(op, args):
             codes = [operand(arg) for arg in args]
             plain = {"truncdiv": "floordiv", "truncmod": "mod"}.get(op, op)

@@ -15,6 +15,7 @@ from kgen.lang.types import DType
 
 Axes: TypeAlias = frozenset[str]
 NO_AXES: Axes = frozenset()
+NOWHERE = Span("", 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +75,34 @@ class Load:
     dtype: DType
     axes: Axes
     safe: bool = False
-    span: Span | None = field(default=None, compare=False, repr=False)
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """An operator on operands of one type (a compile-time number counts as any)."""
+    """An operator on operands of one type (a compile-time number counts as any).
+
+    `wraps`: it is meant to wrap around past the type's ends.
+    """
 
     op: str
     args: tuple[Value, ...]
     dtype: DType
     axes: Axes
+    wraps: bool = False
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
     divisor_span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """torch's conversion to another element type."""
+    """torch's conversion to another element type. `wraps`: it is meant to drop high bits."""
 
     arg: Value
     dtype: DType
     axes: Axes
+    wraps: bool = False
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +130,7 @@ class Reduce:
     none: Value | None
     dtype: DType
     axes: Axes
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
     before: str = field(default="", compare=False)
 
 
@@ -134,6 +143,7 @@ class Scan:
     arg: Value
     dtype: DType
     axes: Axes
+    span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
 Value: TypeAlias = Const | Param | Given | Index | Ref | Load | Op | Cast | Select | Reduce | Scan
@@ -245,10 +255,24 @@ class Store:
 
 
 @dataclass(frozen=True, slots=True)
+class Trusted:
+    """What the spec asks kgen to believe: that a load or place is in bounds, or a number fits.
+
+    `value` is the load, the place as a load, or the arithmetic; `reason` says why it is right.
+    """
+
+    value: Value
+    reason: str
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """One checked group. `extents` maps each index, in order, to how many values it takes.
 
     `scheduled` is where the schedule names each index, `tile.c` or `program.r`.
+    `twins` maps each index that kgen made itself to the one that it runs beside.
     """
 
     name: str
@@ -262,8 +286,11 @@ class Group:
     tensors: dict[str, Tensor]
     extents: dict[str, Value]
     extent_texts: dict[str, str]
+    extent_spans: dict[str, Span]
     lets: dict[str, Let]
     stores: tuple[Store, ...]
+    trusted: tuple[Trusted, ...]
+    twins: dict[str, str]
     program: tuple[str, ...] | None
     tile: dict[str, int]
     warps: int | None

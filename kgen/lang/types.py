@@ -15,6 +15,8 @@ ELEMENT_TYPES: Final[tuple[DType, ...]] = ("bool", "u8", "i32", "i64", "f16", "b
 CASTS: Final = frozenset(ELEMENT_TYPES)
 FLOATS: Final = frozenset(("f16", "bf16", "f32", "float"))
 NARROW_FLOATS: Final = frozenset(("f16", "bf16"))
+# The functions that keep the low bits of a number on purpose.
+WRAPS: Final[dict[str, DType]] = {"wrap_u8": "u8", "wrap_i32": "i32", "wrap_i64": "i64"}
 LITERALS: Final = frozenset(("int", "float"))
 
 # What other languages call them. torch's `int` is 32 bits wide, Python's is not: no word for it here.

@@ -23,6 +23,7 @@ from kgen.analysis.places import (
     check_races,
     loads_of,
 )
+from kgen.analysis.prove import Proof
 from kgen.analysis.ranges import Ranges, check_ranges
 from kgen.diagnostics import Report
 from kgen.lang.typed import Given, Group, Let, Load, Param, Reduce, Scan, Store, Value, walk
@@ -79,7 +80,10 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A group and how it runs. `lets` and the stores have their cheap quotients marked."""
+    """A group and how it runs. `lets` and the stores have their cheap quotients marked.
+
+    `proofs`: why each load and store is inside its tensor, once that is shown.
+    """
 
     group: Group
     roles: tuple[Role, ...]
@@ -90,6 +94,7 @@ class Plan:
     scalar_names: tuple[str, ...]
     static_names: tuple[str, ...]
     given: tuple[str, ...]
+    proofs: tuple[Proof, ...] = ()
 
     @property
     def blocks(self) -> dict[str, Axis]:
@@ -110,7 +115,7 @@ def make_plan(group: Group, report: Report) -> Plan | None:
     if len(report.diagnostics) > before:
         return None
     ranges = Ranges(group)
-    ranges.inside = Bounds(Algebra(group, Ranges(group))).inside
+    ranges.inside = Bounds(Algebra(group, Ranges(group), strict=True)).inside
     lets = {name: replace(let, value=ranges.mark(let.value)) for name, let in group.lets.items()}
     stores = [
         replace(

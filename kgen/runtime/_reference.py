@@ -50,6 +50,15 @@ def _checked(tensor: Tensor, items: tuple[Tensor | int, ...], where: Tensor | No
     return parts if where is None else [torch.where(mask, part, 0) for part in parts]
 
 
+def _chosen(tensors: list[Tensor], item: Tensor | int, where: Tensor | None) -> Tensor:
+    """Which tensor of a list is meant; one that the list does not have raises."""
+    chosen = torch.as_tensor(item, device=tensors[0].device)
+    outside = (chosen < 0) | (chosen >= len(tensors))
+    if bool((outside if where is None else outside & where).any()):
+        raise IndexError(f"a tensor outside a list of {len(tensors)}")
+    return chosen
+
+
 def _load(
     tensor: Tensor | list[Tensor], *items: Tensor | int, where: Tensor | None = None
 ) -> Tensor:
@@ -57,7 +66,7 @@ def _load(
     if watchers:
         watchers[-1]("read", tensor, items, where)
     if not isinstance(tensor, Tensor):
-        chosen = torch.as_tensor(items[0], device=tensor[0].device)
+        chosen = _chosen(tensor, items[0], where)
         result: Tensor | None = None
         for number, each in enumerate(tensor):
             here = (chosen == number) if where is None else (chosen == number) & where
@@ -84,7 +93,7 @@ def _store(
         watchers[-1]("stored", tensor, items, where)
         return
     if not isinstance(tensor, Tensor):
-        chosen = torch.as_tensor(items[0], device=tensor[0].device)
+        chosen = _chosen(tensor, items[0], where)
         for number, each in enumerate(tensor):
             here = (chosen == number) if where is None else (chosen == number) & where
             _store(each, items[1:], value, where=here)

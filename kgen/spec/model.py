@@ -70,6 +70,7 @@ class GroupSpec:
     lets: tuple[tuple[Text, Text], ...]
     masks: tuple[tuple[Text, Text], ...]
     stores: tuple[StoreSpec, ...]
+    trusted: tuple[tuple[Text, Text], ...]
     program: tuple[Text, ...] | None
     tile: tuple[tuple[Text, Text], ...]
     warps: Text | None
@@ -283,6 +284,7 @@ def _group(root: Block, file: str, sha256: str) -> GroupSpec:
             )
             for target, block in blocks_of(root, "store", "value")
         ),
+        trusted=pairs_of(root, "trusted"),
         program=names_of(schedule, "program"),
         tile=pairs_of(schedule, "tile"),
         warps=text_of(schedule, "warps"),
@@ -325,6 +327,7 @@ def _check_names(group: GroupSpec, report: Report) -> None:
 # Words with a meaning in the language, and names that the generated modules use themselves.
 _RESERVED = frozenset(
     "bool u8 i32 i64 bf16 f16 f32 min max abs clamp sum count any all first cumsum cumprod prefix "
+    "wrap_u8 wrap_i32 wrap_i64 "
     "sqrt rsqrt exp given static true false self cls v device programs program pid op ops args rt "
     "tl triton torch kernels reference launch testing package grid kernel "
     "runs_kernels define NAMESPACE CASE warmup num_warps num_stages "

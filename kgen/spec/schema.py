@@ -110,6 +110,10 @@ class Group(_Keys):
     let: dict[str, str] = Field(default_factory=dict, description="name: expression")
     masks: dict[str, str] = Field(default_factory=dict, description="name: condition")
     store: dict[str, _or_text(Store, "value")]  # type: ignore[valid-type]
+    trusted: dict[str, str] = Field(
+        default_factory=dict,
+        description="a load, place or conversion as written: why its index or number is in range",
+    )
     schedule: Schedule | None = None
 
 

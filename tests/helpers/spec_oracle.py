@@ -178,6 +178,7 @@ class _Reading:
                 dtype = _wider(self.dtype(body), self.dtype(orelse))
                 return "i64" if dtype == "int" else dtype
             case ast.Call(ast.Name(id), args):
+                id = id.removeprefix("wrap_")
                 return id if id in _TYPES else _wider(*map(self.dtype, args))
             case ast.Call(ast.Subscript(ast.Name(kind)), args):
                 if kind in ("any", "all"):
