@@ -1,6 +1,6 @@
 """The whole step on a GPU: its bits in every setting, its variants, and its time at K3 sizes.
 
-    python3 tests/gpu/stepped.py --out FOLDER [--budget SECONDS]
+    python3 tests/gpu/stepped.py --out FOLDER [--only bits|times] [--budget SECONDS]
     python3 tests/gpu/stepped.py --out FOLDER --dry-run      # on a CPU, small sizes, nothing is timed
 
 Needs torch and triton, and of kgen only the working tree. Writes step.json after each row. Exit code 1 if
@@ -299,6 +299,7 @@ def switched(engine, switches):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--only", choices=("bits", "times"))
     parser.add_argument("--budget", type=float, default=150)
     parser.add_argument("--dry-run", action="store_true")
     asked = parser.parse_args()
@@ -313,14 +314,17 @@ def main():
 
     def write():
         out["seconds"] = round(time.monotonic() - started, 1)
-        (asked.out / "step.json").write_text(json.dumps(out, indent=2) + "\n")
+        (asked.out / f"step{'_' if asked.only else ''}{asked.only or ''}.json").write_text(
+            json.dumps(out, indent=2) + "\n"
+        )
 
     wrong = []
-    for phase in (equality, variants):
+    for phase in (equality, variants) if asked.only != "times" else ():
         wrong += phase(out)
         print(json.dumps(out[phase.__name__]), flush=True)
         write()
-    times(out, write, lambda: asked.budget - (time.monotonic() - started))
+    if asked.only != "bits":
+        times(out, write, lambda: asked.budget - (time.monotonic() - started))
     out["wrong"] = wrong
     write()
     print("wrong:", wrong or "nothing", flush=True)
