@@ -149,7 +149,11 @@ SURVIVORS = {
     ("refresh_block_tables", "    layout: any\n", ""): (
         "odd strides are no longer drawn; test_bug_kinds calls with them"
     ),
-    ("context_positions", "    distinct: except slots - 1\n", ""): "it only reads, so nothing collides",
+    (
+        "context_positions",
+        "    distinct: except slots - 1\n",
+        "",
+    ): "it only reads, so nothing collides",
     ("context_kv_write", "    collide: first k\n", ""): (
         "what several points store to is undefined where the spec is `trusted` to have no such points"
     ),
