@@ -64,6 +64,9 @@ def decide(group: Group, obligation: Obligation, ranges: Ranges) -> bool | Examp
         return True
     if not obligation.whole:
         return False
+    known = len(axioms)
+    formula.make_legal()
+    solver.add(*axioms[known:])
     for size, number in _SMALL:
         solver.push()
         if size:
@@ -98,6 +101,16 @@ class _Formula:
             self._declare(name)
         return self.known[name]
 
+    def make_legal(self) -> None:
+        """Also say what a whole call needs: each name in its range, and elements for each tensor."""
+        for name in param_order(self.group):
+            self.names(name)
+        for tensor in self.group.tensors.values():
+            if tensor.low is not None and tensor.high is not None:
+                filled = self.z3.And(*(self.of(dim) > 0 for dim in tensor.dims))
+                some = self.of(tensor.low) <= self.of(tensor.high)
+                self.axioms.append(self.z3.Implies(filled, some))
+
     def numbers(self) -> list[Term]:
         """What a reader should find small: scalars, elements and the like."""
         named = [term for name, term in self.known.items() if name not in self.group.sizes]
@@ -126,10 +139,9 @@ class _Formula:
         if value not in self.terms:
             term = self._exact(value)
             if value.dtype in ("u8", "i32", "i64") and not self.ranges.fits(value, value.dtype):
-                # As its type holds it: itself if it fits, else another number of the type.
                 low, high = LIMITS[value.dtype]
-                fits = self.z3.And(low <= term, term <= high)
-                term = self.z3.If(fits, term, self._any(value, "cut", (low, high)))
+                around = (term - low) % (high - low + 1) + low
+                term = self.z3.If(self.z3.And(low <= term, term <= high), term, around)
             self.terms[value] = term
         return self.terms[value]
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import building
 import pytest
 import spec_oracle
 import torch
 
+from kgen.analysis import prove as proving
 from kgen.analysis.prove import prove
 from kgen.diagnostics import Example, Report
 
@@ -184,8 +186,12 @@ def called(example: Example, dtype: str) -> dict:
     }
 
 
-@pytest.mark.parametrize("seed", range(16))
-def test_no_small_world_breaks_a_proof(seed: int, front, monkeypatch) -> None:
+@pytest.mark.parametrize("alone", [False, True], ids=["all_means", "solver_alone"])
+@pytest.mark.parametrize("seed", range(9))
+def test_no_small_world_breaks_a_proof(seed: int, alone: bool, front, monkeypatch) -> None:
+    if alone:
+        monkeypatch.setattr(proving, "search", lambda _group, _obligation: None)
+        monkeypatch.setattr(proving.facts, "holds", lambda _obligation, _bounds: False)
     chance = random.Random(seed)
     torch.manual_seed(seed)
     monkeypatch.setattr(spec_oracle, "_wrap", strict)
@@ -210,3 +216,15 @@ def test_no_small_world_breaks_a_proof(seed: int, front, monkeypatch) -> None:
                 assert fault(text, call) in ("", "twice"), f"{text}\n{call}"
     assert proved
     assert tried >= 20
+
+
+GROUPS = sorted(path.stem for path in (ROOT / "specs" / "dspark").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_no_drawn_call_of_a_group_goes_wild(group: str) -> None:
+    """The reference raises at the first index that leaves its tensor."""
+    case = building.case("generated", "dspark", group)
+    testing = building.testing("generated", "dspark")
+    for seed in range(1000, 1040):
+        case.run_reference(testing.draw(case, seed))
