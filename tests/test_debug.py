@@ -46,6 +46,8 @@ PROBES = {
         index: {r: R}
         store:
           y[r]: x[at[r]] if at[r] != -1 else 0
+        trusted:
+          x[at[r]]: looked at in debug mode
     """,
     "scatter": """
         sizes: {R: 0 .. 100, K: static 1 .. 8, N: 1 .. 50}
@@ -58,6 +60,9 @@ PROBES = {
         store:
           y[r, at[r, k]]: {value: "x[r, k]", when: "at[r, k] >= 0", collide: last k}
           z[at[r, 0]]: {value: "x[r, 0]", when: "at[r, 0] >= 0", trusted: each row has its place}
+        trusted:
+          y[r, at[r, k]]: looked at in debug mode
+          z[at[r, 0]]: looked at in debug mode
     """,
     "sums": """
         sizes: {R: 0 .. 100, C: 0 .. 9000}
@@ -80,6 +85,8 @@ PROBES = {
         index: {r: R}
         store:
           y[r]: i64(tables[which[r]][r % N]) + (spare[r] if given(spare) else 0)
+        trusted:
+          tables[which[r]][r % N]: looked at in debug mode
     """,
 }
 

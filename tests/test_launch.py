@@ -23,6 +23,7 @@ def test_without_knobs_the_environment_says_it(
 
 @pytest.mark.skipif(not hasattr(triton, "knobs"), reason="this Triton has none")
 def test_knobs_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_INTERPRET", "0")
+    # First, so that what it is put back to is not read from the changed environment.
     monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
+    monkeypatch.setenv("TRITON_INTERPRET", "0")
     assert _launch.interpreted()
