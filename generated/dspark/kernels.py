@@ -54,13 +54,27 @@ def pick_8(at, v0, v1, v2, v3, v4, v5, v6, v7):
     return chosen
 
 
-@triton.jit
-def tree_sum(x, N: tl.constexpr):
-    """The sum of x[N], always in one order: v[: n / 2] + v[n / 2 :] until one number is left."""
-    for step in tl.static_range(16):
-        if (N >> (step + 1)) > 0:
-            x = tl.sum(tl.reshape(x, (2, N >> (step + 1))), axis=0)
-    return tl.sum(x, axis=0)
+if interpreted():
+
+    @triton.jit
+    def tree_sum(x, N: tl.constexpr):
+        """Likewise; the interpreter's tl.sum begins with 0.0, which loses the sign of -0.0."""
+        for step in tl.static_range(16):
+            if (N >> (step + 1)) > 0:
+                halves = tl.permute(tl.reshape(x, (2, N >> (step + 1))), (1, 0))
+                a, b = tl.split(halves)
+                x = a + b
+        return tl.reshape(x, ())
+
+else:
+
+    @triton.jit
+    def tree_sum(x, N: tl.constexpr):
+        """The sum of x[N], always in one order: v[: n / 2] + v[n / 2 :] until one number is left."""
+        for step in tl.static_range(16):
+            if (N >> (step + 1)) > 0:
+                x = tl.sum(tl.reshape(x, (2, N >> (step + 1))), axis=0)
+        return tl.sum(x, axis=0)
 
 
 @triton.jit(

@@ -97,22 +97,50 @@ def exp(x):
     return tl.where(x == x, y, x)
 ''',
     "tree_sum": '''\
-@triton.jit
-def tree_sum(x, N: tl.constexpr):
-    """The sum of x[N], always in one order: v[: n / 2] + v[n / 2 :] until one number is left."""
-    for step in tl.static_range(16):
-        if (N >> (step + 1)) > 0:
-            x = tl.sum(tl.reshape(x, (2, N >> (step + 1))), axis=0)
-    return tl.sum(x, axis=0)
+if interpreted():
+
+    @triton.jit
+    def tree_sum(x, N: tl.constexpr):
+        """Likewise; the interpreter's tl.sum begins with 0.0, which loses the sign of -0.0."""
+        for step in tl.static_range(16):
+            if (N >> (step + 1)) > 0:
+                halves = tl.permute(tl.reshape(x, (2, N >> (step + 1))), (1, 0))
+                a, b = tl.split(halves)
+                x = a + b
+        return tl.reshape(x, ())
+
+else:
+
+    @triton.jit
+    def tree_sum(x, N: tl.constexpr):
+        """The sum of x[N], always in one order: v[: n / 2] + v[n / 2 :] until one number is left."""
+        for step in tl.static_range(16):
+            if (N >> (step + 1)) > 0:
+                x = tl.sum(tl.reshape(x, (2, N >> (step + 1))), axis=0)
+        return tl.sum(x, axis=0)
 ''',
     "tree_sum_rows": '''\
-@triton.jit
-def tree_sum_rows(x, ROWS: tl.constexpr, N: tl.constexpr):
-    """The sum of each row of x[ROWS, N]: v[: n / 2] + v[n / 2 :] until one number is left."""
-    for step in tl.static_range(16):
-        if (N >> (step + 1)) > 0:
-            x = tl.sum(tl.reshape(x, (ROWS, 2, N >> (step + 1))), axis=1)
-    return tl.reshape(x, (ROWS,))
+if interpreted():
+
+    @triton.jit
+    def tree_sum_rows(x, ROWS: tl.constexpr, N: tl.constexpr):
+        """Likewise; the interpreter's tl.sum begins with 0.0, which loses the sign of -0.0."""
+        for step in tl.static_range(16):
+            if (N >> (step + 1)) > 0:
+                halves = tl.permute(tl.reshape(x, (ROWS, 2, N >> (step + 1))), (0, 2, 1))
+                a, b = tl.split(halves)
+                x = a + b
+        return tl.reshape(x, (ROWS,))
+
+else:
+
+    @triton.jit
+    def tree_sum_rows(x, ROWS: tl.constexpr, N: tl.constexpr):
+        """The sum of each row of x[ROWS, N]: v[: n / 2] + v[n / 2 :] until one number is left."""
+        for step in tl.static_range(16):
+            if (N >> (step + 1)) > 0:
+                x = tl.sum(tl.reshape(x, (ROWS, 2, N >> (step + 1))), axis=1)
+        return tl.reshape(x, (ROWS,))
 ''',
 }
 

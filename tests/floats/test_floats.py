@@ -202,6 +202,17 @@ def test_float_sums_follow_the_tree(numbers: ModuleType, shape: tuple[int, ...])
     assert same(spread, columns / k)
 
 
+@pytest.mark.parametrize("shape", [(2, 1, 1), (2, 4, 2), (3, 8, 64)])
+def test_a_sum_of_nothing_but_minus_zeros_is_one(
+    numbers: ModuleType, shape: tuple[int, ...]
+) -> None:
+    """Where no padding adds a 0.0."""
+    x = torch.full(shape, -0.0)
+    out = torch.empty(shape[:2]), torch.empty(shape[0]), torch.empty(shape[0], shape[2])
+    numbers.tree_sums(x=x, rows=out[0], whole=out[1], spread=out[2])
+    assert all(torch.signbit(each).all() for each in out)
+
+
 def test_the_named_winner_wins(numbers: ModuleType) -> None:
     """BR-26: room 8, one request at 6: columns 6 and then seven times 7; and a random crowd."""
     random = torch.Generator().manual_seed(8)
