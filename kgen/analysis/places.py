@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kgen.analysis import clashes
 from kgen.analysis.ranges import Ranges
 from kgen.diagnostics import Report
 from kgen.lang.text import spec_text
@@ -257,6 +258,7 @@ def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
                 "store at an index that is theirs alone; if a tensor gives the place, declare it "
                 "`distinct`; or say who wins (`collide: first k`), or why it can't happen (`trusted: "
                 "reason`)",
+                clashes.meeting(group, store, store),
             )
         undefined += [Undefined(store.tensor, dim, value) for dim, value in repeats]
         for other in group.stores[:number]:
@@ -268,6 +270,7 @@ def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
                     store.span,
                     f"`{store.target_text}` and `{other.target_text}` may be one place",
                     "one store for each place: join them with `a if condition else b`",
+                    clashes.meeting(group, other, store),
                 )
     for tensor in group.tensors.values():
         if tensor.mode == "out":
@@ -298,6 +301,7 @@ def _check_covered(algebra: Algebra, tensor: Tensor, report: Report) -> None:
             f"the stores to the `out` tensor `{tensor.name}` are not shown to fill it",
             f"store at every index of {tensor.text}, without `when`; or declare it with mode: inout "
             "if the rest shall keep what it held",
+            clashes.gap(algebra.group, tensor),
         )
 
 
@@ -331,6 +335,7 @@ def check_races(
                 f"`{store.tensor}` is read at another place than `{store.target_text}`: another "
                 "program may store there first",
                 "read it at the index that it is stored at, or store to another tensor",
+                clashes.race(group, store, programs),
             )
             return
 

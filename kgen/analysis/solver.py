@@ -328,4 +328,4 @@ def _shown(group: Group, obligation: Obligation, formula: _Formula, model: Any) 
         fault = broken(obligation, world, point) if world.legal() else None
     except ImpossibleError:
         return None
-    return example(fault) if fault is not None else None
+    return example(fault.world, fault.point, fault.text) if fault is not None else None
