@@ -1,4 +1,4 @@
-# make demo    builds specs/ and runs every group beside the chain that it replaces
+# make demo    builds specs/, runs every group beside the chain that it replaces, then a decode loop around the step
 # make test    runs the tests
 # make check   all that CI checks: lint, types, generated files up to date, tests
 # make bless   accepts what the specs and the bad specs' messages have become, and shows the difference
@@ -26,6 +26,7 @@ ifneq ($(VENV),none)
 	$(RUN) -m kgen build specs
 endif
 	$(RUN) examples/groups.py
+	$(RUN) examples/dspark_decode/run.py
 
 test: $(READY)
 	$(RUN) -m pytest -n $(WORKERS)

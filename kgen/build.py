@@ -18,7 +18,8 @@ from kgen.emit.package import render
 from kgen.lang.check import check
 from kgen.lang.typed import Group
 from kgen.plan.plan import Plan, make_plan
-from kgen.spec.model import Package, read_packages
+from kgen.plan.step import StepPlan, make_step
+from kgen.spec.package import Package, read_packages
 
 
 class BuildError(Exception):
@@ -32,6 +33,7 @@ class Built:
     package: Package
     groups: tuple[Group, ...]
     plans: tuple[Plan, ...]
+    step: StepPlan | None
     files: dict[str, str]
 
 
@@ -40,8 +42,10 @@ def compile_package(package: Package, report: Report) -> Built:
     groups = [group for spec in package.groups if (group := check(spec, package, report))]
     plans = [plan for group in groups if (plan := _proved_plan(group, report))]
     whole = len(plans) == len(package.groups) and not report.diagnostics
-    files = render(package, tuple(plans)) if whole else {}
-    return Built(package, tuple(groups), tuple(plans), files)
+    step = make_step(package, {group.name: group for group in groups}, report) if whole else None
+    whole = whole and not report.diagnostics
+    files = render(package, tuple(plans), step) if whole else {}
+    return Built(package, tuple(groups), tuple(plans), step, files)
 
 
 def _proved_plan(group: Group, report: Report) -> Plan | None:

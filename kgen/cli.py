@@ -15,10 +15,11 @@ import click
 
 import kgen
 from kgen.build import BuildError, Built, Changes, compare, compile_specs, write
-from kgen.diagnostics import SpecError
+from kgen.diagnostics import SpecError, counted, nearest
 from kgen.emit import reference, triton
+from kgen.emit.step import StepView
 from kgen.lang.text import spec_text
-from kgen.spec.schema import json_schema
+from kgen.spec.schema import json_schema, step_schema
 
 _PHASES = ("typed", "plan", "kernel", "reference")
 
@@ -48,7 +49,7 @@ def _compiled(specs: Path, *, as_json: bool) -> tuple[Built, ...]:
         else:
             click.echo(report.render(colour=sys.stderr.isatty()), err=True)
         count = len(report.diagnostics)
-        _fail(f"{count} mistake{'s' if count != 1 else ''} in the specs; nothing was written")
+        _fail(f"{counted(count, 'mistake')} in the specs; nothing was written")
 
 
 @main.command()
@@ -107,7 +108,7 @@ def _report(
             click.secho(line, fg=colour, err=True)
         count = len(changes.written) + len(changes.removed)
         click.echo(
-            f"{count} file{'s' if count != 1 else ''} in {out} are not what the specs say; "
+            f"{counted(count, 'file')} in {out} {'is' if count == 1 else 'are'} not what the specs say; "
             f"accept the difference with: kgen build {specs} --out {out}",
             err=True,
         )
@@ -116,7 +117,7 @@ def _report(
         return
     for each in built:
         names = ", ".join(group.name for group in each.groups)
-        click.echo(f"{each.package.name}: {len(each.groups)} groups ({names})")
+        click.echo(f"{each.package.name}: {counted(len(each.groups), 'group')} ({names})")
     done = (
         "up to date"
         if check or not changes.any
@@ -136,7 +137,7 @@ def check(specs: Path, as_json: bool, quiet: bool) -> None:
         click.echo(json.dumps({"errors": []}))
     elif not quiet:
         count = sum(len(each.groups) for each in built)
-        click.echo(f"{count} group{'s' if count != 1 else ''} in {specs}: no mistakes found")
+        click.echo(f"{counted(count, 'group')} in {specs}: no mistakes found")
 
 
 @main.command(name="list")
@@ -166,8 +167,6 @@ def list_groups(specs: Path, as_json: bool) -> None:
 @click.option("--phase", type=click.Choice(_PHASES), default="kernel", show_default=True)
 def show(group: str, specs: Path, phase: str) -> None:
     """Print what a group is in one phase of the compiler."""
-    from kgen.diagnostics import nearest  # noqa: PLC0415 - only for the error
-
     plans = {plan.group.name: plan for b in _compiled(specs, as_json=False) for plan in b.plans}
     if group not in plans:
         _fail(f"there is no group `{group}` in {specs}; {nearest(group, plans)}")
@@ -190,7 +189,7 @@ def show(group: str, specs: Path, phase: str) -> None:
                     click.echo(f"  {store.target_text}")
                 if role.shared:
                     click.echo(f"  barrier before the stores: {', '.join(sorted(role.shared))}")
-            click.echo(f"{plan.warps} warps")
+            click.echo(counted(plan.warps, "warp"))
         case "kernel":
             click.echo(triton.emit(plan).text, nl=False)
         case _:
@@ -198,9 +197,29 @@ def show(group: str, specs: Path, phase: str) -> None:
 
 
 @main.command()
-def schema() -> None:
+@click.argument("step")
+@click.option("--specs", type=click.Path(path_type=Path), default=Path("specs"), show_default=True)
+def explain(step: str, specs: Path) -> None:
+    """Say how a step runs: what its stages touch, what waits for what, what else could be forked."""
+    from kgen.diagnostics import nearest  # noqa: PLC0415 - only for the error
+
+    built = {b.step.spec.name.value: b for b in _compiled(specs, as_json=False) if b.step}
+    if step not in built:
+        _fail(
+            f"there is no step `{step}` in {specs}; {nearest(step, built) or 'no package has one'}"
+        )
+    plan = built[step].step
+    assert plan is not None
+    click.echo(f"{plan.class_name}: {plan.spec.summary}\n")
+    for line in StepView(plan, built[step].package.name).explained:
+        click.echo(line)
+
+
+@main.command()
+@click.option("--step", is_flag=True, help="Of step.yaml instead of a group's file.")
+def schema(step: bool) -> None:
     """Print the JSON Schema of a spec file, for editors."""
-    click.echo(json.dumps(json_schema(), indent=2))
+    click.echo(json.dumps(step_schema() if step else json_schema(), indent=2))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,15 @@ class Span:
         """The part of this one-line span from character `start` to `end`, counted from its beginning."""
         return Span(self.file, self.line, self.column + start, self.column + max(end, start + 1))
 
+    def json(self) -> dict[str, object]:
+        """The place as JSON-ready data."""
+        return {
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "end_column": self.end_column,
+        }
+
 
 # Code -> why it matters. The one catalogue: a diagnostic with another code cannot be made, and
 # tests/specs_bad/ holds one broken spec and its whole rendered text for each code.
@@ -60,6 +69,7 @@ CATALOGUE: Mapping[str, str] = {
     "data-dependent": "Sizes, ranges and launch conditions are known before the launch.",
     "bad-range": "A range is written `low .. high`, both ends included.",
     "empty-range": "No value would be legal.",
+    "bad-default": "A call that leaves the scalar out would be refused, whatever its sizes.",
     "division-by-zero": "It raises in torch on the CPU and is undefined on a GPU.",
     # What a group must be.
     "unbound-size": "A run-time size is read off a tensor's shape at the call.",
@@ -75,6 +85,11 @@ CATALOGUE: Mapping[str, str] = {
     "overflow": "It would wrap around silently, and an index made of it would be another one.",
     "negative-extent": "A count below 0 is a case that nobody thought of: say what happens there.",
     "race": "Programs of one launch run in no order, so one may see what another has written.",
+    "scan-in-loop": "A running sum is carried from turn to turn of the innermost loop.",
+    # Steps.
+    "unknown-in-step": "A step names groups, their tensors and numbers, and what stands under `engine`.",
+    "bad-stage": "A step runs its stages in order; each must know what it works on.",
+    "step-race": "Two streams run in no order, so one stage may see what the other has written.",
     # Schedules.
     "bad-schedule": "A schedule says how to run a group; it can't change what it computes.",
 }
@@ -114,13 +129,15 @@ class Example:
 class Diagnostic:
     """One mistake in a spec: `span` marks it, `message` says what, `help` how to mend it.
 
-    `example` is a call at which it shows, where there is one.
+    `also` are other places that it takes to see the mistake, each with what is there. `example` is a
+    call at which it shows, where there is one.
     """
 
     span: Span
     code: str
     message: str
     help: str = ""
+    also: tuple[tuple[Span, str], ...] = ()
     example: Example | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -131,13 +148,11 @@ class Diagnostic:
         """The fields of this diagnostic as JSON-ready data."""
         return {
             "code": self.code,
-            "file": self.span.file,
-            "line": self.span.line,
-            "column": self.span.column,
-            "end_column": self.span.end_column,
+            **self.span.json(),
             "message": self.message,
             "why": CATALOGUE[self.code],
             "help": self.help,
+            "also": [{**span.json(), "message": what} for span, what in self.also],
             **({"example": self.example.text} if self.example is not None else {}),
         }
 
@@ -150,10 +165,16 @@ class Report:
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
     def add(
-        self, code: str, span: Span, message: str, help: str = "", example: Example | None = None
+        self,
+        code: str,
+        span: Span,
+        message: str,
+        help: str = "",
+        also: tuple[tuple[Span, str], ...] = (),
+        example: Example | None = None,
     ) -> None:
         """Record one mistake; the same one twice counts once."""
-        found = Diagnostic(span, code, message, help, example)
+        found = Diagnostic(span, code, message, help, also, example)
         if found not in self.diagnostics:
             self.diagnostics.append(found)
 
@@ -174,16 +195,26 @@ class SpecError(Exception):
         self.report = report
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 group`, `2 groups`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in their order in the alphabet, each in code marks."""
+    return ", ".join(f"`{name}`" for name in sorted(names))
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The help line that names what `name` may have meant, or lists what there is."""
     names = sorted(set(known))
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    small = {each.lower(): each for each in reversed(names)}
+    close = difflib.get_close_matches(name.lower(), small, n=1, cutoff=0.6)
     if close:
-        return f"did you mean `{close[0]}`?"
+        return f"did you mean `{small[close[0]]}`?"
     if not names:
         return ""
-    listed = ", ".join(f"`{each}`" for each in names[:12])
-    return f"there is {listed}" + (", ..." if len(names) > 12 else "")
+    return f"there is {listed(names[:20])}" + (", ..." if len(names) > 20 else "")
 
 
 def render(found: Diagnostic, sources: Mapping[str, str], colour: bool = False) -> str:
@@ -192,20 +223,19 @@ def render(found: Diagnostic, sources: Mapping[str, str], colour: bool = False) 
     def paint(text: str, **style: object) -> str:
         return click.style(text, **style) if colour else text  # type: ignore[arg-type]
 
-    span = found.span
-    lines = [
-        paint(f"error[{found.code}]", fg="red", bold=True) + paint(f": {found.message}", bold=True)
-    ]
-    lines.append(f"  --> {span.file}:{span.line}:{span.column}")
-    text = sources.get(span.file, "").splitlines()
-    if 0 < span.line <= len(text):
-        line = text[span.line - 1].replace("\t", " ")
-        number = str(span.line)
-        width = max(1, min(span.end_column, len(line) + 1) - span.column)
-        lines.append(f"{' ' * len(number)} |")
-        lines.append(f"{number} | {line}")
-        mark = paint("^" * width, fg="red", bold=True)
-        lines.append(f"{' ' * len(number)} | {' ' * (span.column - 1)}{mark}")
+    head = paint(f"error[{found.code}]", fg="red", bold=True)
+    lines = [head + paint(f": {found.message}", bold=True)]
+    for span, what in ((found.span, ""), *found.also):
+        lines.append(f"  --> {span.file}:{span.line}:{span.column}{what and f': {what}'}")
+        text = sources.get(span.file, "").splitlines()
+        if 0 < span.line <= len(text):
+            line = "".join(char if char.isprintable() else " " for char in text[span.line - 1])
+            number = str(span.line)
+            margin = " " * len(number)
+            width = max(1, min(span.end_column, len(line) + 1) - span.column)
+            mark = paint("^" * width, fg="red", bold=True)
+            lines += [f"{margin} |", f"{number} | {line}"]
+            lines.append(f"{margin} | {' ' * (span.column - 1)}{mark}")
     if found.example is not None:
         lines.append(f"  = for example: {found.example.text}")
     lines.append(f"  = why: {CATALOGUE[found.code]}")

@@ -14,7 +14,7 @@ from kgen.diagnostics import Diagnostic, Report
 from kgen.lang.check import check
 from kgen.lang.typed import Group
 from kgen.plan.plan import make_plan
-from kgen.spec.model import read_packages
+from kgen.spec.package import read_packages
 
 Table = Mapping[str, str]
 

@@ -89,6 +89,37 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes] | None]:
 # Building.
 
 
+def test_one_of_a_thing_is_told_in_the_singular(run: Run) -> None:
+    Path("specs/pack/row_sums.yaml").unlink()
+    assert "pack: 1 group (doubled)" in run("build").out
+    assert run("show", "doubled", "--phase", "plan").out.endswith("1 warp\n")
+    page = Path("generated/pack/docs/doubled.md").read_text()
+    assert "`ceil(N / 128)` programs of 1 warp:" in page
+    with Path("generated/pack/docs/doubled.md").open("a") as file:
+        file.write("more\n")
+    assert "1 file in generated is not what" in run("build", "--check").err
+
+
+def test_a_page_says_what_each_argument_is(run: Run) -> None:
+    Path("specs/pack/doubled.yaml").write_text(
+        """\
+group: doubled
+summary: Moves.
+sizes: {N: 0 .. 9}
+tensors:
+  at: {type: "i64[N]", values: 0 .. N - 1, distinct: true, doc: where to | from}
+  slot: {type: "i64[N]", values: 0 .. N, distinct: except N}
+  y: {type: "i64[N + 1]", mode: inout}
+index: {n: N}
+store: {"y[at[n]]": "slot[n]"}
+"""
+    )
+    run("build")
+    page = Path("generated/pack/docs/doubled.md").read_text()
+    assert "| `at` | `i64[N]` | in | `0 .. N - 1`, none twice | rows | where to \\| from |" in page
+    assert "| `slot` | `i64[N]` | in | `0 .. N`, none twice, except `N` | rows | |" in page
+
+
 def test_build_writes_the_packages_then_nothing(run: Run) -> None:
     first = run("build")
     assert (first.code, first.err) == (0, "")
@@ -362,6 +393,7 @@ def test_json_of_mistakes(run: Run, command: str) -> None:
                 "message": "there is no tensor `y`",
                 "why": CATALOGUE["unknown-name"],
                 "help": "there is `out`, `x`",
+                "also": [],
             }
         ]
     }
@@ -415,7 +447,7 @@ def no_specs(_: pytest.MonkeyPatch) -> None:
         (no_specs, ["error[no-specs]: no spec files (*.yaml) in specs"]),
         (spec_is(""), ["error[empty-file]", "specs/pack/doubled.yaml:1:1"]),
         (spec_is("# later\n"), ["error[empty-file]"]),
-        (spec_is("group: [doubled\n"), ["error[bad-yaml]: this is not YAML"]),
+        (spec_is("group: [doubled\n"), ["error[bad-yaml]: the `[` that opens here is not closed"]),
         (spec_is("doubled\n"), ["error[wrong-shape]: a spec file holds one mapping"]),
         (
             spec_is(DOUBLED + "group: twice\n"),

@@ -78,7 +78,19 @@ def test_json_holds_all_that_the_text_says() -> None:
         "message": "wrong",
         "why": CATALOGUE["unused"],
         "help": "remove it",
+        "also": [],
     }
+
+
+def test_other_places_are_shown_too() -> None:
+    found = Diagnostic(
+        Span("a.yaml", 2, 1, 2), "unused", "wrong", "", ((Span("b.py", 1, 3, 4), "the other"),)
+    )
+    text = render(found, {"a.yaml": "one\ntwo\n", "b.py": "three\n"})
+    assert "2 | two\n  | ^\n  --> b.py:1:3: the other\n  |\n1 | three\n  |   ^\n  = why" in text
+    assert found.json()["also"] == [
+        {"file": "b.py", "line": 1, "column": 3, "end_column": 4, "message": "the other"}
+    ]
 
 
 def test_a_report_is_in_order_and_tells_nothing_twice() -> None:
@@ -99,8 +111,10 @@ def test_a_report_is_in_order_and_tells_nothing_twice() -> None:
         ("batchs", ["batch", "blocks"], "did you mean `batch`?"),
         ("zz", ["b", "a"], "there is `a`, `b`"),
         ("zz", [], ""),
-        ("zz", [f"n{each:02}" for each in range(14)], ", `n11`, ..."),
+        ("zz", [f"n{each:02}" for each in range(24)], ", `n19`, ..."),
         ("zz", ["a", "a"], "there is `a`"),
+        ("BATCHS", ["batch", "blocks"], "did you mean `batch`?"),
+        ("k1", ["K1", "L1"], "did you mean `K1`?"),
     ],
 )
 def test_nearest(name: str, known: list[str], help: str) -> None:

@@ -74,7 +74,7 @@ def test_faults_in_kernels_are_seen(tmp_path):
             fault.group == group and fault.fault.startswith(start) for group, start in EQUIVALENT
         )
     ]
-    assert survivors == []
+    assert survivors == [], "\n".join(survivors)
     # Most of them by the generated test alone, which is what an engine has.
     assert sum(end in ("test", "crash") for end, _ in found) >= 0.9 * len(found)
 

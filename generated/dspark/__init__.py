@@ -3,20 +3,29 @@
 Every function takes keyword arguments, writes into tensors that the caller gives, allocates nothing
 and never synchronizes, so it may be captured in a CUDA graph. A wrong call raises `KgenCallError` and
 writes nothing. Needs torch and triton, nothing else.
+
+Debug mode, KGEN_DEBUG=1 at import, allocates and synchronizes: it checks on the device what the specs declare of the
+tensors' values, and raises `KgenDeviceCheckError` before anything is written.
 """
 
 import torch
 from torch import Tensor
 
 from . import ops
+from ._debug import KgenDeviceCheckError
 from ._runtime import KgenCallError
+from ._warmup import no_jit, warm
+from .step import SWITCHES, DecodeStep
 
 __all__ = [
+    "DecodeStep",
     "KgenCallError",
+    "KgenDeviceCheckError",
     "accept_prefix",
     "block_fixup",
     "block_norm_rope_write",
     "block_write",
+    "configure",
     "context_kv_norm_rope_write",
     "context_kv_stage",
     "context_kv_write",
@@ -24,9 +33,11 @@ __all__ = [
     "gen_bookkeeping",
     "gen_bookkeeping_arena",
     "gqa_kv_write",
+    "no_jit",
     "noise_block",
     "noise_block_from_table",
     "refresh_block_tables",
+    "warmup",
 ]
 
 
@@ -375,8 +386,9 @@ def gen_bookkeeping(
             kept then, and the bonus is the row's first token.
         batch_to_slot: i64[max_batch], in, values 0 .. slots - 1. Padded rows share the dummy
             slot, the last one; what it ends up holding is undefined.
-        block_counts: i64[batch], in, values 0 .. blocks. A row of no pages reads column 0 of
-            its table, whatever that holds; with drop_overflow it gets -1.
+        block_counts: i64[batch], in, values 0 .. blocks, expected 1 - drop_overflow .. blocks.
+            A row of no pages reads column 0 of its table, whatever that holds; with
+            drop_overflow it gets -1.
         block_tables: i32[batch, blocks], in, values 0 ... A row's own pages come first, without
             a hole; a placeholder reads as page 0, which may be another's.
         ctx_len: i64[slots], inout, values 0 .. max_ctx.
@@ -571,7 +583,8 @@ def noise_block_from_table(*, embed_ids: Tensor, embed_table: Tensor, noise: Ten
     """The draft block's input, gathered from an embedding table that is not sharded.
 
     Args:
-        embed_ids: i64[G + 1], in. Token ids; one outside the table has a row of zeros.
+        embed_ids: i64[G + 1], in, expected 0 .. vocab - 1. Token ids; one outside the table has
+            a row of zeros.
         embed_table: bf16[vocab, H], in.
         noise: bf16[G, W, H], out.
 
@@ -614,3 +627,43 @@ def refresh_block_tables(
         ops.REFRESH_BLOCK_TABLES_OP(*args)
     else:
         ops.refresh_block_tables(*args)
+
+
+def warmup(device: torch.device | str, **static: int | list[int]) -> dict[str, int]:
+    """Compile and load every variant that a deployment needs: launches each once, on tiny tensors.
+
+    Groups that need a static size which is not given are left out. After it, `no_jit()` makes a
+    variant that was forgotten an error instead of a pause.
+
+    Args:
+        device: where the deployment runs.
+        static: static size or scalar -> its value, or a list of values: D=8, K=8.
+
+    Returns:
+        How many variants of each group were launched.
+
+    Raises:
+        KgenCallError: a name that is no static size or scalar of any group.
+    """
+    return warm(ops.GROUPS, device, static)
+
+
+def configure(
+    *,
+    fused: bool | None = None,
+    overlap: bool | None = None,
+    fused_norm: bool | None = None,
+) -> None:
+    """Turn the step's switches on or off; those left out stay as they are.
+
+    Before the first call they are what the environment says (KGEN_DSPARK_FUSED=1 and so on), else off.
+
+    Args:
+        fused: each group is one kernel instead of the eager chain.
+        overlap: the stages that may run on the aux stream do.
+        fused_norm: norm and rope inside the KV writes; their sums are trees, so the bits differ from the engine's.
+
+    Raises:
+        KgenCallError: a value that is no bool, or a switch without the one that it needs.
+    """
+    SWITCHES.configure(fused=fused, overlap=overlap, fused_norm=fused_norm)

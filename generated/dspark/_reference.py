@@ -28,6 +28,8 @@ def _along(value: Tensor, dim: int, extent: int, rank: int) -> Tensor:
 
 # The test harness listens here: called with each tensor stored to and the flat places in its storage.
 recorder: Callable[[Tensor, Tensor], None] | None = None
+# Debug mode listens here: the last one is called before each load and in place of each store.
+watchers: list[Callable[..., None]] = []
 
 
 def _checked(tensor: Tensor, items: tuple[Tensor | int, ...], where: Tensor | None) -> list[Tensor]:
@@ -61,6 +63,8 @@ def _load(
     tensor: Tensor | list[Tensor], *items: Tensor | int, where: Tensor | None = None
 ) -> Tensor:
     """`tensor[items]`; only where `where` holds, if it is given, and 0 elsewhere."""
+    if watchers:
+        watchers[-1]("read", tensor, items, where)
     if not isinstance(tensor, Tensor):
         chosen = _chosen(tensor, items[0], where)
         result: Tensor | None = None
@@ -85,6 +89,9 @@ def _store(
     where: Tensor | None = None,
 ) -> None:
     """`tensor[items] = value` where `where` holds; the places are distinct."""
+    if watchers:
+        watchers[-1]("stored", tensor, items, where)
+        return
     if not isinstance(tensor, Tensor):
         chosen = _chosen(tensor, items[0], where)
         for number, each in enumerate(tensor):

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from ._overlap import may_overlap
+
 DTYPES = {
     "bool": torch.bool,
     "u8": torch.uint8,
@@ -24,6 +26,13 @@ DTYPES = {
     "f16": torch.float16,
     "bf16": torch.bfloat16,
     "f32": torch.float32,
+}
+# The least and the greatest value of a type of integers.
+LIMITS = {
+    torch.bool: (0, 1),
+    torch.uint8: (0, 255),
+    torch.int32: (-(2**31), 2**31 - 1),
+    torch.int64: (-(2**63), 2**63 - 1),
 }
 _LIMITS: dict[str, tuple[float, float]] = {
     "f32": (-math.inf, math.inf),
@@ -88,7 +97,11 @@ _FUNCTIONS = {
     "abs": abs,
     "i32": int,
     "i64": int,
-    "u8": lambda value: value & 255,
+    "u8": lambda value: int(value) & 255,
+    "bool": bool,
+    "f16": lambda value: torch.tensor(value, dtype=torch.float16).item(),
+    "bf16": lambda value: torch.tensor(value, dtype=torch.bfloat16).item(),
+    "f32": lambda value: torch.tensor(value, dtype=torch.float32).item(),
     "clamp": lambda value, low, high: max(min(value, high), low),
 }
 
@@ -128,6 +141,7 @@ class TensorArg:
         length: str = "",
         *,
         optional: bool = False,
+        expected: str = "",
     ) -> None:
         name, inner = type.removesuffix("]").split("[", 1)
         self.type, self.mode, self.layout = type, mode, layout
@@ -135,7 +149,7 @@ class TensorArg:
         self.optional = optional
         self.dtype = DTYPES[name]
         self.dims = tuple(Expr(dim.strip()) for dim in _split(inner))
-        self.values = Range.parse(values)
+        self.values, self.expected = Range.parse(values), Range.parse(expected)
         self.distinct = bool(distinct)
         self.repeats = Expr(distinct.removeprefix("except ")) if "except" in distinct else None
 
@@ -445,52 +459,3 @@ def _key(tensors: tuple[object, ...], scalars: tuple[object, ...]) -> tuple[obje
             parts.append((t.data_ptr(), t.shape, t.stride(), t.dtype, t.device) if known else id(t))
     # True == 1, but only one of them is a number here.
     return (*parts, *scalars, *map(type, scalars))
-
-
-def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors may have an element's memory in common.
-
-    Exact for dense tensors; for strided ones also tells apart views that interleave in rows of one
-    pitch (columns of one matrix, layers of one pool). Where it cannot tell, it says yes.
-    """
-    if a.numel() == 0 or b.numel() == 0 or a.device != b.device:
-        return False
-    start_a, start_b = a.data_ptr(), b.data_ptr()
-    end_a, end_b = start_a + _extent(a), start_b + _extent(b)
-    if end_a <= start_b or end_b <= start_a:
-        return False
-    for pitch in sorted({*_pitches(a), *_pitches(b)}, reverse=True):
-        inner_a, inner_b = _inner(a, pitch), _inner(b, pitch)
-        if inner_a is None or inner_b is None:
-            continue
-        base = min(start_a, start_b)
-        from_a, from_b = (start_a - base) % pitch, (start_b - base) % pitch
-        apart = from_a + inner_a <= from_b or from_b + inner_b <= from_a
-        if apart and from_a + inner_a <= pitch and from_b + inner_b <= pitch:
-            return False
-    return True
-
-
-def _extent(tensor: torch.Tensor) -> int:
-    """Bytes from the first element to the end of the last one."""
-    last: int = sum(
-        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
-    )
-    return (last + 1) * int(tensor.element_size())
-
-
-def _pitches(tensor: torch.Tensor) -> list[int]:
-    pairs = zip(tensor.shape, tensor.stride(), strict=True)
-    return [stride * tensor.element_size() for size, stride in pairs if size > 1 and stride > 0]
-
-
-def _inner(tensor: torch.Tensor, pitch: int) -> int | None:
-    """Bytes that a tensor spans within one pitch, if its larger strides are multiples of it."""
-    last = 0
-    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        step = stride * tensor.element_size()
-        if size > 1 and step % pitch:
-            if step > pitch:
-                return None
-            last += (size - 1) * step
-    return int(last + tensor.element_size())

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from ._draw import LIMITS, WORLDS, Buffer, World, bits, draw
-from ._runtime import Expr, KgenCallError, Signature, TensorArg, cdiv
+from ._draw import WORLDS, Buffer, World, bits, draw
+from ._runtime import LIMITS, Expr, KgenCallError, Signature, TensorArg, cdiv
 
 __all__ = ["Buffer", "Case", "World", "cdiv", "check", "check_operator", "check_refusals", "draw"]
 

@@ -3,8 +3,10 @@
 import triton
 import triton.language as tl
 
+from ._launch import interpreted
 
-if triton.knobs.runtime.interpret:
+
+if interpreted():
 
     @triton.jit
     def bf16_to_f32(x):
@@ -20,7 +22,7 @@ else:
         return x.to(tl.float32)
 
 
-if triton.knobs.runtime.interpret:
+if interpreted():
 
     @triton.jit
     def f32_to_bf16(x):

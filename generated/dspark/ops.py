@@ -2,16 +2,17 @@
 
 Each is also registered with torch.library, with what it mutates declared, so that torch.compile and
 opcheck accept it. On CPU tensors the torch reference runs, or the kernel in Triton's interpreter if
-TRITON_INTERPRET=1 was set before triton was imported.
+TRITON_INTERPRET=1 was set before triton was imported. `checked` does nothing unless KGEN_DEBUG=1.
 """
 
 from torch import Tensor
 
 from . import _runtime as rt
 from . import kernels, reference
+from ._debug import checked
 from ._launch import define, launch, runs_kernels
 
-NAMESPACE = "kgen_dspark_0a23d774"
+NAMESPACE = "kgen_dspark_dcf546dd"
 
 ACCEPT_PREFIX = rt.Signature(
     "accept_prefix",
@@ -233,7 +234,9 @@ GEN_BOOKKEEPING = rt.Signature(
         "batch_to_slot": rt.TensorArg(
             "i64[max_batch]", values="0 .. slots - 1", distinct="except slots - 1"
         ),
-        "block_counts": rt.TensorArg("i64[batch]", values="0 .. blocks"),
+        "block_counts": rt.TensorArg(
+            "i64[batch]", values="0 .. blocks", expected="1 - drop_overflow .. blocks"
+        ),
         "block_tables": rt.TensorArg("i32[batch, blocks]", values="0 .."),
         "ctx_len": rt.TensorArg("i64[slots]", mode="inout", values="0 .. max_ctx"),
         "live_rows": rt.TensorArg("i32[1]", values="0 .. G", optional=True),
@@ -345,7 +348,7 @@ NOISE_BLOCK_FROM_TABLE = rt.Signature(
     },
     scalars={},
     tensors={
-        "embed_ids": rt.TensorArg("i64[G + 1]"),
+        "embed_ids": rt.TensorArg("i64[G + 1]", expected="0 .. vocab - 1"),
         "embed_table": rt.TensorArg("bf16[vocab, H]"),
         "noise": rt.TensorArg("bf16[G, W, H]", mode="out"),
     },
@@ -372,6 +375,7 @@ REFRESH_BLOCK_TABLES = rt.Signature(
 )
 
 
+@checked(ACCEPT_PREFIX)
 def accept_prefix(
     target_tokens: Tensor,
     draft_tokens: Tensor,
@@ -427,6 +431,7 @@ def accept_prefix(
     )
 
 
+@checked(BLOCK_FIXUP)
 def block_fixup(
     num_ctx: Tensor,
     block_tables: Tensor,
@@ -490,6 +495,7 @@ def block_fixup(
     )
 
 
+@checked(BLOCK_NORM_ROPE_WRITE)
 def block_norm_rope_write(
     block_latents: Tensor,
     norm_weight: Tensor,
@@ -585,6 +591,7 @@ def block_norm_rope_write(
     )
 
 
+@checked(BLOCK_WRITE)
 def block_write(
     block_latents: Tensor,
     block_pages: Tensor,
@@ -643,6 +650,7 @@ def block_write(
     )
 
 
+@checked(CONTEXT_KV_NORM_ROPE_WRITE)
 def context_kv_norm_rope_write(
     latents: Tensor,
     norm_weight: Tensor,
@@ -742,6 +750,7 @@ def context_kv_norm_rope_write(
     )
 
 
+@checked(CONTEXT_KV_STAGE)
 def context_kv_stage(latents: Tensor, staged: Tensor) -> None:
     """Each layer's context latents, made contiguous."""
     v = CONTEXT_KV_STAGE.bind((latents, staged), ())
@@ -770,6 +779,7 @@ def context_kv_stage(latents: Tensor, staged: Tensor) -> None:
     )
 
 
+@checked(CONTEXT_KV_WRITE)
 def context_kv_write(
     normed: Tensor,
     keep: Tensor,
@@ -836,6 +846,7 @@ def context_kv_write(
     )
 
 
+@checked(CONTEXT_POSITIONS)
 def context_positions(
     ctx_len: Tensor, batch_to_slot: Tensor, ctx_positions: Tensor, num_contexts: int
 ) -> None:
@@ -870,6 +881,7 @@ def context_positions(
     )
 
 
+@checked(GEN_BOOKKEEPING)
 def gen_bookkeeping(
     accepted_tokens: Tensor,
     num_accepted: Tensor,
@@ -991,6 +1003,7 @@ def gen_bookkeeping(
     )
 
 
+@checked(GEN_BOOKKEEPING_ARENA)
 def gen_bookkeeping_arena(
     accepted_tokens: Tensor,
     num_accepted: Tensor,
@@ -1108,6 +1121,7 @@ def gen_bookkeeping_arena(
     )
 
 
+@checked(GQA_KV_WRITE)
 def gqa_kv_write(
     keys: Tensor,
     vals: Tensor,
@@ -1186,6 +1200,7 @@ def gqa_kv_write(
     )
 
 
+@checked(NOISE_BLOCK)
 def noise_block(embed_rows: Tensor, noise: Tensor) -> None:
     """The draft block's input: each request's own embedding row, then the mask token's."""
     v = NOISE_BLOCK.bind((embed_rows, noise), ())
@@ -1213,6 +1228,7 @@ def noise_block(embed_rows: Tensor, noise: Tensor) -> None:
     )
 
 
+@checked(NOISE_BLOCK_FROM_TABLE)
 def noise_block_from_table(embed_ids: Tensor, embed_table: Tensor, noise: Tensor) -> None:
     """The draft block's input, gathered from an embedding table that is not sharded."""
     v = NOISE_BLOCK_FROM_TABLE.bind((embed_ids, embed_table, noise), ())
@@ -1245,6 +1261,7 @@ def noise_block_from_table(embed_ids: Tensor, embed_table: Tensor, noise: Tensor
     )
 
 
+@checked(REFRESH_BLOCK_TABLES)
 def refresh_block_tables(
     block_offsets: Tensor,
     block_counts: Tensor,
@@ -1488,3 +1505,20 @@ REFRESH_BLOCK_TABLES_OP = define(
     ") -> ()",
     refresh_block_tables,
 )
+
+GROUPS = {
+    "accept_prefix": (ACCEPT_PREFIX, accept_prefix),
+    "block_fixup": (BLOCK_FIXUP, block_fixup),
+    "block_norm_rope_write": (BLOCK_NORM_ROPE_WRITE, block_norm_rope_write),
+    "block_write": (BLOCK_WRITE, block_write),
+    "context_kv_norm_rope_write": (CONTEXT_KV_NORM_ROPE_WRITE, context_kv_norm_rope_write),
+    "context_kv_stage": (CONTEXT_KV_STAGE, context_kv_stage),
+    "context_kv_write": (CONTEXT_KV_WRITE, context_kv_write),
+    "context_positions": (CONTEXT_POSITIONS, context_positions),
+    "gen_bookkeeping": (GEN_BOOKKEEPING, gen_bookkeeping),
+    "gen_bookkeeping_arena": (GEN_BOOKKEEPING_ARENA, gen_bookkeeping_arena),
+    "gqa_kv_write": (GQA_KV_WRITE, gqa_kv_write),
+    "noise_block": (NOISE_BLOCK, noise_block),
+    "noise_block_from_table": (NOISE_BLOCK_FROM_TABLE, noise_block_from_table),
+    "refresh_block_tables": (REFRESH_BLOCK_TABLES, refresh_block_tables),
+}

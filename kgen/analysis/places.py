@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kgen.analysis import clashes
 from kgen.analysis.ranges import Ranges
-from kgen.diagnostics import Report
+from kgen.diagnostics import Report, listed
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     Axes,
@@ -253,12 +253,11 @@ def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
             report.add(
                 "collision",
                 store.span,
-                f"`{store.target_text}` may be one place for several values of "
-                + ", ".join(f"`{name}`" for name in missing),
+                f"`{store.target_text}` may be one place for several values of " + listed(missing),
                 "store at an index that is theirs alone; if a tensor gives the place, declare it "
                 "`distinct`; or say who wins (`collide: first k`), or why it can't happen (`trusted: "
                 "reason`)",
-                clashes.meeting(group, store, store),
+                example=clashes.meeting(group, store, store),
             )
         undefined += [Undefined(store.tensor, dim, value) for dim, value in repeats]
         for other in group.stores[:number]:
@@ -270,6 +269,7 @@ def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
                     store.span,
                     f"`{store.target_text}` and `{other.target_text}` may be one place",
                     "one store for each place: join them with `a if condition else b`",
+                    ((other.span, "the other store"),),
                     clashes.meeting(group, other, store),
                 )
     for tensor in group.tensors.values():
@@ -280,9 +280,12 @@ def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
 
 def _check_covered(algebra: Algebra, tensor: Tensor, report: Report) -> None:
     stores = [store for store in algebra.group.stores if store.tensor == tensor.name]
+    if not stores:
+        return
     length = () if tensor.length is None else (tensor.length,)
     dims = [algebra.poly(dim) for dim in (*length, *tensor.dims)]
     filled = [spans for store in stores if (spans := algebra.covers(store)) is not None]
+    left = ""
     for along in range(len(dims)):
         whole = [
             spans
@@ -294,15 +297,30 @@ def _check_covered(algebra: Algebra, tensor: Tensor, report: Report) -> None:
             reached = next((s[along][1] for s in whole if s[along][0] == reached), reached)
         if reached == dims[along]:
             return
-    if stores:
-        report.add(
-            "partly-stored",
-            tensor.span,
-            f"the stores to the `out` tensor `{tensor.name}` are not shown to fill it",
-            f"store at every index of {tensor.text}, without `when`; or declare it with mode: inout "
-            "if the rest shall keep what it held",
-            clashes.gap(algebra.group, tensor),
-        )
+        if whole:
+            texts = [spec_text(dim).text for dim in (*length, *tensor.dims)]
+            where = f" in dimension {along}" if len(dims) > 1 else ""
+            shown = poly_text(reached)
+            left = (
+                f"they fill the first {shown} of {texts[along]} places{where}"
+                if reached
+                else f"nothing is stored at place 0{where}"
+            )
+    guarded = [store for store in stores if store.when is not None]
+    if not left and guarded:
+        left = f"`{guarded[0].target_text}` is stored only where its condition holds"
+    elif not left and not filled:
+        left = f"kgen can't read off which places `{stores[0].target_text}` goes through"
+    report.add(
+        "partly-stored",
+        tensor.span,
+        f"the stores to the `out` tensor `{tensor.name}` are not shown to fill it: "
+        + (left or "each leaves a part of more than one dimension"),
+        f"store at every index of {tensor.text}, without `when`; or declare it with mode: inout "
+        "if the rest shall keep what it held",
+        tuple((store.span, "a store") for store in stores),
+        clashes.gap(algebra.group, tensor),
+    )
 
 
 def check_races(
@@ -335,6 +353,7 @@ def check_races(
                 f"`{store.tensor}` is read at another place than `{store.target_text}`: another "
                 "program may store there first",
                 "read it at the index that it is stored at, or store to another tensor",
+                ((load.span, "the read"),),
                 clashes.race(group, store, programs),
             )
             return
@@ -361,6 +380,16 @@ def add(a: Poly, b: Poly, sign: int) -> Poly:
     for monomial, coefficient in b.items():
         total[monomial] = total.get(monomial, 0) + sign * coefficient
     return {monomial: coefficient for monomial, coefficient in total.items() if coefficient}
+
+
+def poly_text(poly: Poly) -> str:
+    """A polynomial in the language of the specs."""
+    text = ""
+    for monomial, coefficient in sorted(poly.items(), key=lambda each: (-len(each[0]), each[0])):
+        factors = [str(abs(coefficient))] if abs(coefficient) != 1 or not monomial else []
+        sign = (" - " if text else "-") if coefficient < 0 else (" + " if text else "")
+        text += sign + " * ".join([*factors, *monomial])
+    return text or "0"
 
 
 def multiply(a: Poly, b: Poly) -> Poly:

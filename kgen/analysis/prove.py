@@ -127,7 +127,9 @@ def _refuse(obligation: Obligation, found: Example | None, bounds: Bounds, repor
                 message = f"kgen can't show that `{text}` {done} inside `{value.tensor}`"
             else:
                 message = f"`{text}` can {'read' if reads else 'store'} outside `{value.tensor}`"
-            report.add("out-of-bounds", span, message, _index_help(obligation, text, bounds), found)
+            report.add(
+                "out-of-bounds", span, message, _index_help(obligation, text, bounds), example=found
+            )
         case "extent":
             message = (
                 f"kgen can't show that `{text}`, how many values an index takes, is never negative"
@@ -135,14 +137,14 @@ def _refuse(obligation: Obligation, found: Example | None, bounds: Bounds, repor
                 else f"`{text}`, how many values an index takes, can be negative"
             )
             help = f"write max({text}, 0), or declare sizes that keep it from being negative"
-            report.add("negative-extent", span, message, help, found)
+            report.add("negative-extent", span, message, help, example=found)
         case _:
             message = (
                 f"kgen can't show that `{text}` stays in {value.dtype}"
                 if found is None
                 else f"`{text}` can leave {value.dtype}"
             )
-            report.add("overflow", span, message, _number_help(value, text), found)
+            report.add("overflow", span, message, _number_help(value, text), example=found)
 
 
 def _index_help(obligation: Obligation, text: str, bounds: Bounds) -> str:

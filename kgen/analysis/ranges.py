@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from kgen.diagnostics import Report, Span
+from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     Cast,
     Const,
@@ -181,12 +182,30 @@ def check_ranges(group: Group, report: Report) -> None:
         *group.tensors.values(),
     )
     for each in ranged:
-        if each.low is None or each.high is None:
-            continue
-        if ranges.of(each.low)[0] > ranges.of(each.high)[1]:
+        low, high = _declared(each, ranges)
+        if low > high:
             report.add(
-                "empty-range", each.span, f"no value of `{each.name}` is in its declared range"
+                "empty-range",
+                each.range_span or each.span,
+                f"no value of `{each.name}` is in its declared range",
+                "a size is 0 or more" if isinstance(each, Size) and high < 0 else "",
             )
+        elif isinstance(each, Scalar) and each.default is not None and each.default_span:
+            least, most = ranges.of(each.default)
+            if least > high or most < low:
+                report.add(
+                    "bad-default",
+                    each.default_span,
+                    f"the default of `{each.name}` is never in its declared range",
+                    f"the range is {each.text.partition(' ')[2]}",
+                )
+    if not report.diagnostics:
+        for tensor in group.tensors.values():
+            for dim in (each for each in tensor.dims if ranges.of(each)[1] < 0):
+                message = (
+                    f"{spec_text(dim)}, a dimension of `{tensor.name}`, is negative at every size"
+                )
+                report.add("empty-range", tensor.span, message)
     roots = [(let.span, let.value) for let in group.lets.values()]
     for store in group.stores:
         roots += [(store.span, item) for item in store.items]
@@ -205,14 +224,24 @@ def check_ranges(group: Group, report: Report) -> None:
                 _check_static(value, span, ranges, report)
 
 
+def _declared(each: Size | Scalar | Tensor, ranges: Ranges) -> Interval:
+    """The least and the greatest value that a declaration allows, whatever the sizes."""
+    if isinstance(each, Size) and each.derived is not None:
+        return max(ranges.of(each.derived)[0], 0), ranges.of(each.derived)[1]
+    low = ranges.of(each.low)[0] if each.low is not None else -math.inf
+    high = ranges.of(each.high)[1] if each.high is not None else math.inf
+    return (max(low, 0) if isinstance(each, Size) else low), high
+
+
 def _check_divisor(value: Op, span: Span, ranges: Ranges, report: Report) -> None:
     low, high = ranges.of(value.args[1])
     if low <= 0 <= high:
+        divisor = spec_text(value.args[1])
         report.add(
             "division-by-zero",
-            span,
-            f"a divisor may be 0: its declared range is {low} .. {high}",
-            "declare the divisor's `values` from 1 on, or divide by max(divisor, 1)",
+            value.divisor_span or span,
+            f"the divisor `{divisor}` may be 0: by the declared ranges it is {low} .. {high}",
+            f"declare it from 1 on, or divide by max({divisor}, 1)",
         )
 
 

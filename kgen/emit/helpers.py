@@ -29,7 +29,7 @@ def multiply(a, b):
     return a * b
 ''',
     "bf16_to_f32": '''\
-if triton.knobs.runtime.interpret:
+if interpreted():
 
     @triton.jit
     def bf16_to_f32(x):
@@ -45,7 +45,7 @@ else:
         return x.to(tl.float32)
 ''',
     "f32_to_bf16": '''\
-if triton.knobs.runtime.interpret:
+if interpreted():
 
     @triton.jit
     def f32_to_bf16(x):

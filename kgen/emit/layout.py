@@ -34,7 +34,7 @@ def _wrapped(line: str) -> list[str]:
     inner = split_top(line[start + 1 : end])
     one = f"{indent}    {', '.join(inner)}"
     head, foot = line[: start + 1], f"{indent}{line[end]}{tail}"
-    if len(one) <= WIDTH and line[start] != "[":
+    if len(one) <= WIDTH and line[start] not in "[{":
         return [head, one, foot]
     for sign in ("&", "+"):
         terms = split_top(line[start + 1 : end], f" {sign} ")

@@ -31,7 +31,8 @@ TL_TYPES: dict[DType, str] = {
 class Parameter:
     """One parameter of a kernel, in order.
 
-    `kind`: pointer, address, stride, size, scalar, given, static or block. `element` is the place in
+    `kind`: pointer, address, stride, size, scalar, given, static or block; of a check also limit and
+    buffer. `element` is the place in
     a list.
     """
 
@@ -107,19 +108,19 @@ def strided(tensor: Tensor, dim: int) -> bool:
     return tensor.layout == "any" or dim < len(tensor.dims) - 1
 
 
-def programs_of(group: Group, role: Role) -> Code:
-    """How many programs a role has: text for the kernel and, with `tl.cdiv` read as cdiv, the host."""
+def programs_of(group: Group, role: Role, *, host: bool = False) -> Code:
+    """How many programs a role has: text for the kernel or, with `tl.cdiv` read as cdiv, the host."""
     total: Code | None = None
     for axis in role.program:
-        count = plain(group.extents[axis.index])
+        count = plain(group.extents[axis.index], host=host)
         if axis.kind == "tile":
             count = call("tl.cdiv", count, axis.block)
         total = count if total is None else infix("mul", total, count)
     return total if total is not None else number(1)
 
 
-def plain(value: Value) -> Code:
-    """A size expression on kernel arguments or compile-time numbers."""
+def plain(value: Value, *, host: bool = False) -> Code:
+    """A size expression on kernel arguments or compile-time numbers; `host`: in Python's own integers."""
     match value:
         case Const(literal):
             return number(literal)
@@ -128,11 +129,11 @@ def plain(value: Value) -> Code:
         case Given(tensor):
             return Code(f"HAS_{tensor}")
         case Cast(arg):
-            return plain(arg)
+            return plain(arg, host=host)
         case Select(cond, then, other):
-            return ternary(plain(cond), plain(then), plain(other))
+            return ternary(*(plain(each, host=host) for each in (cond, then, other)))
         case Op(op, args):
-            codes = [plain(arg) for arg in args]
+            codes = [plain(arg, host=host) for arg in args]
             if op in ("min", "max"):
                 smaller = infix("lt" if op == "min" else "gt", codes[0], codes[1])
                 return ternary(smaller, codes[0], codes[1])
@@ -140,6 +141,8 @@ def plain(value: Value) -> Code:
                 return prefix("-" if op == "neg" else "not", codes[0])
             if op == "abs":
                 return ternary(infix("lt", codes[0], number(0)), prefix("-", codes[0]), codes[0])
+            if op in ("floordiv", "mod") and value.dtype != "int" and not host:
+                return call("floor_div" if op == "floordiv" else "floor_mod", *codes)
             return infix(
                 {"truncdiv": "floordiv", "truncmod": "mod"}.get(op, op), codes[0], codes[1]
             )

@@ -45,17 +45,33 @@ def emit(plan: Plan) -> Kernel:
         for number, role in enumerate(plan.roles)
     ]
     name = f"{plan.group.name}_kernel"
-    frozen = [p.name for p in params if p.kind in ("address", "stride", "size", "scalar")]
-    aligned = [p.name for p in params if p.kind == "pointer"]
+    programs = programs_of(plan.group, plan.roles[0], host=True)
+    for role in plan.roles[1:]:
+        programs = infix("add", programs, programs_of(plan.group, role, host=True))
+    text = function(name, plan.group.summary, params, bodies, counts)
+    helpers |= {each for each in ("floor_div", "floor_mod") if f"{each}(" in text}  # of extents
+    return Kernel(name, text, params, frozenset(helpers), programs)
+
+
+def function(
+    name: str,
+    summary: str,
+    params: tuple[Parameter, ...],
+    bodies: list[list[str]],
+    counts: list[Code],
+) -> str:
+    """The text of a kernel whose roles have these bodies and numbers of programs."""
+    frozen = [p.name for p in params if p.kind in ("address", "stride", "size", "scalar", "limit")]
+    aligned = [p.name for p in params if p.kind in ("pointer", "buffer")]
     lines = ["@triton.jit("]
     if frozen:
         lines.append(f"    do_not_specialize={frozen!r},".replace("'", '"'))
     lines.append(f"    do_not_specialize_on_alignment={aligned!r},".replace("'", '"'))
     lines += [")", f"def {name}("]
     for param in params:
-        kind = "" if param.kind == "pointer" else f": {_annotation(param)}"
+        kind = "" if param.kind in ("pointer", "buffer") else f": {_annotation(param)}"
         lines.append(f"    {param.name}{kind},")
-    lines += ["):", f'    """{plan.group.summary}"""']
+    lines += ["):", f'    """{summary}"""']
     if len(bodies) == 1:
         lines += [f"    {line}" if line else "" for line in bodies[0]]
     else:
@@ -67,10 +83,7 @@ def emit(plan: Plan) -> Kernel:
             head = "else:" if at == len(bodies) - 1 else f"{'el' if at else ''}if pid < end_{at}:"
             lines.append(f"    {head}")
             lines += [f"        {line}" if line else "" for line in body]
-    programs = counts[0]
-    for count in counts[1:]:
-        programs = infix("add", programs, count)
-    return Kernel(name, wrap("\n".join(lines)) + "\n", params, frozenset(helpers), programs)
+    return wrap("\n".join(lines)) + "\n"
 
 
 def _annotation(param: Parameter) -> str:

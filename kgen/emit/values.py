@@ -375,7 +375,7 @@ class ValuePrinter:
     ) -> LaneCode:
         static = all(_compile_time(arg) for arg in args)
         if static and op not in ("and", "or", "not"):
-            return LaneCode(plain(Op(op, args, "i64", frozenset())), ())
+            return LaneCode(plain(Op(op, args, "int", frozenset())), ())
         dtype = next((arg.dtype for arg in args if not _compile_time(arg)), args[0].dtype)
         codes = [self._operand(arg, args, body, guard) for arg in args]
         lanes = self.lanes.union(*codes)

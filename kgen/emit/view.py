@@ -6,24 +6,28 @@ In: a plan and the emitters' texts. Out: `View`, whose properties the templates 
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import textwrap
 from dataclasses import dataclass
 
-from kgen.emit import reference, triton
+from kgen.emit import checks, reference, triton
 from kgen.emit.layout import wrap
+from kgen.emit.page import Page
 from kgen.emit.parameters import Parameter, list_limit
+from kgen.emit.prune import words
 from kgen.emit.relies import promises, shown
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Const, Group, Load, Param, Ref, Scalar, Select, Tensor, Value, walk
 from kgen.lang.types import FLOATS
-from kgen.plan.plan import Plan, Role
+from kgen.plan.plan import Plan
 
 
 def make_view(plan: Plan) -> View:
     """The view of a plan."""
     text = reference.emit(plan.group)
-    return View(plan.group, plan, triton.emit(plan), text.text, text.sizes)
+    kernel, check = triton.emit(plan), checks.emit(plan)
+    return View(plan.group, plan, kernel, check, text.text, text.sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class View:
     group: Group
     plan: Plan
     kernel: triton.Kernel
+    check: checks.CheckKernel
     reference: str
     reference_sizes: tuple[str, ...]
 
@@ -139,6 +144,7 @@ class View:
         for tensor in group.tensors.values():
             facts = [tensor.text, tensor.mode + (", may be left out" if tensor.optional else "")]
             facts += [f"values {tensor.values_text}"] if tensor.values_text else []
+            facts += [f"expected {tensor.expected_text}"] if tensor.expected_text else []
             facts += [f"layout {tensor.layout}"] if tensor.layout != "rows" else []
             lines.append(f"    {tensor.name}: {', '.join(facts)}." + _sentence(tensor.doc))
         lines += [f"    {s.name}: {s.text}.{_sentence(s.doc)}" for s in group.scalars.values()]
@@ -213,9 +219,11 @@ class View:
     @property
     def launch(self) -> str:
         """The launch, every argument by position except the compile-time ones."""
-        args = [f"kernels.{self.kernel.name}", "programs", self.device]
-        keywords = []
-        for each in self.kernel.parameters:
+        return self._launch(f"kernels.{self.kernel.name}", self.kernel.parameters)
+
+    def _launch(self, kernel: str, parameters: tuple[Parameter, ...]) -> str:
+        args, keywords = [kernel, "programs", self.device], []
+        for each in parameters:
             match each.kind:
                 case "address" | "stride" if each.element is not None:
                     if each.element == 0:
@@ -228,6 +236,9 @@ class View:
                     keywords.append(f"{each.name}={each.source}")
                 case "block":
                     keywords.append(f"{each.name}={self._block(each.name)}")
+                case "limit" | "buffer":
+                    if "*_more" not in args:
+                        args.append("*_more")
                 case _:
                     args.append(each.source)
         keywords.append(f"num_warps={self.plan.warps}")
@@ -244,6 +255,69 @@ class View:
         if axis.tile is not None:
             return str(axis.tile)
         return f"rt.lanes({spec_text(self.group.extents[axis.index])})"
+
+    # Debug mode.
+
+    @property
+    def check_definition(self) -> str:
+        """The head of the function that launches the group's check."""
+        more = "v: rt.Values, _more: list[Any], "
+        return _head(f"launch_{self.check.name}", more + self.parameters, keyword=False)
+
+    @property
+    def check_sizes(self) -> list[str]:
+        """Sizes and scalars that the launch of the check reads from the bound values."""
+        used = words((self.programs, self.check_launch))
+        return [name for name in self.sizes_used if name in used]
+
+    @property
+    def check_launch(self) -> str:
+        """The launch of the check."""
+        return self._launch(self.check.name, self.check.parameters)
+
+    @property
+    def check_table(self) -> str:
+        """The constructor call of the group's `Checks`."""
+        check, group = self.check, self.group
+        extents = {index: spec_text(extent).text for index, extent in group.extents.items()}
+        stored = dict.fromkeys(
+            tuple(i for i in group.extents if i in store.axes) for store in group.stores
+        )
+        reasons = {
+            name: next(s.trusted for s in group.stores if s.tensor == name and s.trusted)
+            for name in check.trusted
+        }
+        twins = {
+            index: max((n for n in group.extent_texts if index.startswith(f"{n}_")), key=len)
+            for index in group.extents
+            if index not in group.extent_texts
+        }
+        lines = [
+            f"{self.constant} = Checks(",
+            f"    launch_{check.name},",
+            f"    extents={json.dumps(extents)},",
+            f"    stores=[{', '.join(_tuple(axes) for axes in stored)}],",
+            *(["    checks=["] if check.checks else ["    checks=[],"]),
+            *(
+                f'        Check("{each.tensor}", "{each.what}", {_tuple(each.axes)}),'
+                for each in check.checks
+            ),
+            *(["    ],"] if check.checks else []),
+            f"    limits={_tuple(check.limits)},",
+        ]
+        if twins:
+            lines.append(f"    twins={json.dumps(twins)},")
+        if check.distinct:
+            lines.append(f"    distinct={_tuple(check.distinct)},")
+        if check.trusted:
+            lines.append("    trusted={")
+            for name, stores in check.trusted.items():
+                each = ", ".join(_tuple(store) for store in stores)
+                reason = json.dumps(reasons[name].replace('"', "'"))
+                lines += [f'        "{name}": Trusted(', f"            {reason},"]
+                lines += [f"            [{each}],", "        ),"]
+            lines.append("    },")
+        return wrap("\n".join([*lines, ")"]))
 
     @property
     def case(self) -> str:
@@ -302,21 +376,10 @@ class View:
         computed = {s.tensor for s in stores if not _is_moved(s.value, self.group)}
         return tuple(name for name in tensors if name in floats - computed)
 
-    # The page of the group.
-
     @property
-    def roles(self) -> list[str]:
-        """What each kind of program does."""
-        return [_role_text(self.group, role) for role in self.plan.roles]
-
-    @property
-    def undefined(self) -> list[str]:
-        """What the spec leaves undefined."""
-        return [
-            f"`{u.tensor}` at {spec_text(u.value)} in dimension {u.dim}: several rows may own it, so "
-            "what it ends up holding is undefined, and so is what those rows read there"
-            for u in self.plan.undefined
-        ]
+    def page(self) -> Page:
+        """What the group's page says."""
+        return Page(self.plan, tuple(self.ordered))
 
     @property
     def proofs(self) -> list[str]:
@@ -364,6 +427,8 @@ def _tensor_arguments(tensor: Tensor) -> str:
         args.append(f'mode="{tensor.mode}"')
     if tensor.values_text:
         args.append(f'values="{tensor.values_text}"')
+    if tensor.expected_text:
+        args.append(f'expected="{tensor.expected_text}"')
     if tensor.distinct:
         what = f"except {spec_text(tensor.repeats)}" if tensor.repeats is not None else "true"
         args.append(f'distinct="{what}"')
@@ -374,6 +439,12 @@ def _tensor_arguments(tensor: Tensor) -> str:
     if tensor.optional:
         args.append("optional=True")
     return ", ".join(args)
+
+
+def _tuple(items: tuple[str, ...]) -> str:
+    """A tuple of texts, as Python."""
+    inner = ", ".join(json.dumps(item) for item in items)
+    return f"({inner}{',' if len(items) == 1 else ''})"
 
 
 def _sentence(doc: str) -> str:
@@ -391,20 +462,3 @@ def _fill(line: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _role_text(group: Group, role: Role) -> str:
-    parts = []
-    for axis in role.axes.values():
-        extent = spec_text(group.extents[axis.index])
-        match axis.kind:
-            case "row":
-                parts.append(f"a program for each `{axis.index}` of {extent}")
-            case "tile":
-                parts.append(f"a program for each {axis.tile} values of `{axis.index}` ({extent})")
-            case "lanes":
-                parts.append(f"all {extent} values of `{axis.index}` in each program")
-            case "loop":
-                parts.append(f"a loop over `{axis.index}` ({extent}), {axis.tile} at a time")
-    targets = ", ".join(f"`{store.target_text}`" for store in (*role.stores, *role.once))
-    return f"{targets}: {'; '.join(parts) or 'one program'}"

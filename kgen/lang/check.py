@@ -13,11 +13,11 @@ from typing import Literal, cast
 from kgen.diagnostics import Report, nearest
 from kgen.lang import syntax
 from kgen.lang.eager import check_eager
+from kgen.lang.host import ends_of, host, integer
 from kgen.lang.infer import Scope
 from kgen.lang.stores import check_store
 from kgen.lang.syntax import Call, Expr, Item, Name
 from kgen.lang.typed import (
-    Given,
     Group,
     Let,
     Load,
@@ -27,11 +27,11 @@ from kgen.lang.typed import (
     Trusted,
     Value,
     is_host,
-    walk,
 )
-from kgen.lang.types import ELEMENT_TYPES, DType
+from kgen.lang.types import ELEMENT_TYPES, FLOATS, FOREIGN_NAMES, LIMITS, DType
 from kgen.spec.located import Text
-from kgen.spec.model import GroupSpec, Package, ScalarSpec, TensorSpec
+from kgen.spec.model import GroupSpec, ScalarSpec, TensorSpec
+from kgen.spec.package import Package
 
 
 def check(spec: GroupSpec, package: Package, report: Report) -> Group | None:
@@ -60,12 +60,8 @@ class _Checker:
         scalars = {each.name.value: self._scalar(each) for each in spec.scalars}
         tensors = {each.name.value: self._tensor(each) for each in spec.tensors}
         for name, text in spec.indices:
-            scope.extents[name.value] = self._host(text, "how many values an index takes")
-        when = self._host(spec.when, "the condition of a launch") if spec.when else None
-        if when is not None and spec.when and any(isinstance(v, Given) for v in walk(when, {})):
-            self.report.add(
-                "data-dependent", spec.when.span, "`when` of a group is made of sizes and scalars"
-            )
+            scope.extents[name.value] = integer(self.scope, text, "how many values an index takes")
+        when = host(self.scope, spec.when, "the condition of a launch") if spec.when else None
         if when is not None and spec.when is not None and when.dtype != "bool":
             self.report.add("wrong-type", spec.when.span, "`when` must be a condition")
         lets = {name.value: self._let(name, text) for name, text in (*spec.lets, *spec.masks)}
@@ -113,6 +109,10 @@ class _Checker:
             file=spec.file.rsplit("/", 1)[-1],
             sha256=spec.sha256,
             span=spec.name.span,
+            scheduled={
+                **{f"program.{name.value}": name.span for name in spec.program or ()},
+                **{f"tile.{name.value}": name.span for name, _ in spec.tile},
+            },
         )
 
     def _cyclic(self) -> bool:
@@ -167,46 +167,20 @@ class _Checker:
 
     # Declarations.
 
-    def _host(self, text: Text, what: str) -> Value | None:
-        value = self.scope.value(text)
-        if value is not None and not is_host(value):
-            self.report.add(
-                "data-dependent",
-                text.span,
-                f"{what} can't depend on an index or on what a tensor holds",
-                "use sizes and scalars here",
-            )
-            return None
-        return value
-
-    def _ends(self, text: Text | None, what: str) -> tuple[Value | None, Value | None] | None:
-        if text is None:
-            return (None, None)
-        ends = syntax.parse_range(text, self.report)
-        if ends is None:
-            return None
-        low, high = (self._host(end, what) if end else None for end in ends)
-        for end, value in zip(ends, (low, high), strict=True):
-            if end and value is None:
-                return None
-            if value is not None and value.dtype == "bool":
-                self.report.add("wrong-type", text.span, "an end of a range is a number")
-                return None
-        return (low, high)
-
     def _size(self, name: Text, text: Text) -> Size | None:
         static = self.scope.params[name.value] == "int"
-        where = name.span
+        low = high = derived = None
         if _is_derived(text):
-            derived = self._host(text, "a size")
-            return (
-                Size(name.value, static, None, None, derived, text.value, where)
-                if derived
-                else None
-            )
-        ranged = text.slice(len("static"), len(text.value)) if _is_static(text) else text
-        ends = self._ends(ranged if ranged.value else None, "a size")
-        return Size(name.value, static, ends[0], ends[1], None, text.value, where) if ends else None
+            derived = integer(self.scope, text, "a size")
+            if derived is None:
+                return None
+        else:
+            ranged = text.slice(len("static"), len(text.value)) if _is_static(text) else text
+            ends = ends_of(self.scope, ranged if ranged.value else None, "an end of a size's range")
+            if ends is None:
+                return None
+            low, high = ends
+        return Size(name.value, static, low, high, derived, text.value, name.span, text.span)
 
     def _scalar(self, spec: ScalarSpec) -> Scalar | None:
         if spec.type.value not in _SCALAR_TYPES:
@@ -214,29 +188,42 @@ class _Checker:
                 "bad-type",
                 spec.type.span,
                 f"`{spec.type.value}` is not the type of a scalar",
-                f"write {', '.join(_SCALAR_TYPES)}",
+                _nearest_type(spec.type.value, _SCALAR_TYPES),
             )
             return None
-        ends = self._ends(spec.values, "the range of a scalar")
+        floats = spec.type.value == "f32"
+        ends = ends_of(self.scope, spec.values, "an end of a scalar's range", floats=floats)
         if ends is None:
             return None
-        default = self._host(spec.default, "the default of a scalar") if spec.default else None
-        kind = self.scope.params[spec.name.value]
-        text = f"{spec.type.value} {spec.values.value}" if spec.values else spec.type.value
+        read = host if floats else integer
+        default = (
+            read(self.scope, spec.default, "the default of a scalar") if spec.default else None
+        )
+        if spec.default and default is None:
+            return None
         return Scalar(
-            spec.name.value, kind, ends[0], ends[1], default, text, spec.doc, spec.name.span
+            name=spec.name.value,
+            dtype=self.scope.params[spec.name.value],
+            low=ends[0],
+            high=ends[1],
+            default=default,
+            text=f"{spec.type.value} {spec.values.value}" if spec.values else spec.type.value,
+            doc=spec.doc,
+            span=spec.name.span,
+            range_span=spec.values.span if spec.values else None,
+            default_span=spec.default.span if spec.default else None,
         )
 
     def _tensor_type(self, spec: TensorSpec) -> tuple[DType, tuple[Expr, ...]] | None:
         expr = syntax.parse(spec.type, self.report)
         if expr is None:
             return None
-        if not isinstance(expr, Item) or expr.base.id not in ELEMENT_TYPES:
+        if not isinstance(expr, Item) or expr.base.id not in ELEMENT_TYPES or expr.listed:
             self.report.add(
                 "bad-type",
                 spec.type.span,
                 f"`{spec.type.value}` is not the type of a tensor",
-                f"write an element type ({', '.join(ELEMENT_TYPES)}) and sizes: i32[batch, K1]",
+                _tensor_type_help(expr),
             )
             return None
         items = expr.items
@@ -257,12 +244,27 @@ class _Checker:
         for item, dim in zip(items, dims, strict=True):
             if dim is None:
                 ok = False
-            elif not is_host(dim) or dim.dtype == "bool":
+            elif not is_host(dim):
                 self.report.add("data-dependent", item.span, "a dimension is made of sizes")
                 ok = False
-        ends = self._ends(spec.values, "the range of a tensor's values")
-        if not ok or ends is None:
+            elif dim.dtype not in LIMITS or dim.dtype == "bool":
+                self.report.add(
+                    "wrong-type", item.span, f"a dimension is an integer, this has type {dim.dtype}"
+                )
+                ok = False
+        ends = ends_of(
+            self.scope, spec.values, "an end of a tensor's range", floats=dtype in FLOATS
+        )
+        expected = ends_of(self.scope, spec.expected, "an end of a tensor's expected range")
+        if not ok or ends is None or expected is None:
             return None
+        if spec.expected is not None and dtype not in ("u8", "i32", "i64"):
+            self.report.add(
+                "wrong-type",
+                spec.expected.span,
+                f"`{spec.name.value}` holds {dtype}; debug mode looks at the values of integers alone",
+                "leave `expected` out",
+            )
         distinct, repeats = self._distinct(spec)
         length = None
         if spec.list is not None:
@@ -282,6 +284,7 @@ class _Checker:
             mode=cast('Literal["in", "out", "inout"]', spec.mode),
             low=ends[0],
             high=ends[1],
+            expected=expected,
             distinct=distinct,
             repeats=repeats,
             layout=cast('Literal["contiguous", "rows", "any"]', spec.layout),
@@ -289,8 +292,10 @@ class _Checker:
             optional=spec.optional,
             type_text=spec.type.value,
             values_text=spec.values.value if spec.values else "",
+            expected_text=spec.expected.value if spec.expected else "",
             doc=spec.doc,
             span=spec.name.span,
+            range_span=spec.values.span if spec.values else None,
         )
 
     def _distinct(self, spec: TensorSpec) -> tuple[bool, Value | None]:
@@ -299,11 +304,11 @@ class _Checker:
             return (text is not None and text.value == "true", None)
         if text.value.startswith("except "):
             repeats = text.slice(len("except "), len(text.value))
-            return True, self._host(repeats, "the value that may repeat")
+            return True, host(self.scope, repeats, "the value that may repeat")
         self.report.add(
             "bad-choice",
             text.span,
-            f"`{text.value}` is not a `distinct`",
+            f"`{text.value}` is no value of `distinct`",
             "write `true`, or `except slots - 1` for the one value that may repeat",
         )
         return (False, None)
@@ -383,7 +388,10 @@ class _Checker:
         return 0
 
     def _program(self) -> tuple[str, ...] | None:
-        for name in self.spec.program or ():
+        names = self.spec.program or ()
+        for number, name in enumerate(names):
+            if name.value in {each.value for each in names[:number]}:
+                self.report.add("bad-schedule", name.span, f"`{name.value}` stands here twice")
             if name.value not in self.scope.extents:
                 self.report.add(
                     "bad-schedule",
@@ -443,6 +451,21 @@ def _names(expr: Expr | None) -> set[str]:
     return set()
 
 
+def _nearest_type(name: str, known: tuple[str, ...]) -> str:
+    """The help line that names the type that `name` may have meant."""
+    word = name.lower().removeprefix("torch.")
+    return nearest(FOREIGN_NAMES.get(word, word), known)
+
+
+def _tensor_type_help(expr: Expr) -> str:
+    match expr:
+        case Item(Name(id)) if id not in ELEMENT_TYPES:
+            return _nearest_type(id, ELEMENT_TYPES)
+        case Name(id) | Call(id) if id in ELEMENT_TYPES:
+            return f"write its sizes in brackets: {id}[batch, K1]"
+    return f"write an element type ({', '.join(ELEMENT_TYPES)}) and sizes: i32[batch, K1]"
+
+
 def _target(text: Text) -> Item | None:
     expr = syntax.parse(text, Report())
     return expr if isinstance(expr, Item) else None
@@ -451,7 +474,3 @@ def _target(text: Text) -> Item | None:
 def _power_of_two(text: Text) -> int | None:
     value = int(text.value) if text.value.isdecimal() else 0
     return value if value > 0 and value & (value - 1) == 0 else None
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

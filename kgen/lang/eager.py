@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from kgen.diagnostics import Report, nearest
-from kgen.spec.model import GroupSpec, Package
+from kgen.diagnostics import Report, Span, listed, nearest
+from kgen.spec.model import GroupSpec
+from kgen.spec.package import Package
 
 
 def check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
@@ -18,11 +19,17 @@ def check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
             "bad-eager", spec.eager.span, f"there is no eager.py beside the spec to hold `{name}`"
         )
         return
+    file = (package.folder / "eager.py").as_posix()
     try:
         tree = ast.parse(package.eager)
-    except SyntaxError as error:
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or 1
+        column = getattr(error, "offset", None) or 1
         report.add(
-            "bad-eager", spec.eager.span, f"eager.py has a syntax error in line {error.lineno}"
+            "bad-eager",
+            spec.eager.span,
+            "eager.py is not Python",
+            also=((Span(file, line, column, column + 1), "the syntax error"),),
         )
         return
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -31,7 +38,7 @@ def check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
             "bad-eager",
             spec.eager.span,
             f"eager.py has no function `{name}`",
-            nearest(name, functions),
+            nearest(name, functions) or "it has no functions at all",
         )
         return
     parameters = functions[name].args
@@ -41,12 +48,31 @@ def check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
     wanted |= {each.name.value for each in spec.scalars}
     spare = {each.name.value for each in spec.tensors if each.optional}
     spare |= {each.name.value for each in spec.scalars if each.default is not None}
-    wrong = ((given ^ wanted) - spare) | other
-    if wrong:
+    wrong = {
+        "missing": wanted - spare - given - other,
+        "not the group's": (given | other) - wanted,
+        "not keyword-only": other & wanted,
+    }
+    if any(wrong.values()):
+        line = functions[name].lineno
+        column = functions[name].col_offset + 1
         report.add(
             "bad-eager",
             spec.eager.span,
             f"`{name}` in eager.py takes other arguments than the group: "
-            + ", ".join(f"`{each}`" for each in sorted(wrong)),
+            + "; ".join(f"{what}: {listed(names)}" for what, names in wrong.items() if names),
             "it takes the group's tensors and scalars, keyword-only and by the same names",
+            ((Span(file, line, column, column + len(f"def {name}")), "it is here"),),
         )
+
+
+def eager_parameters(package: Package, name: str) -> frozenset[str]:
+    """The keyword arguments of a function in eager.py; none if it can't be read."""
+    try:
+        tree = ast.parse(package.eager or "")
+    except SyntaxError:
+        return frozenset()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return frozenset(arg.arg for arg in node.args.kwonlyargs)
+    return frozenset()

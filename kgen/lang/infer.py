@@ -10,9 +10,10 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from kgen.diagnostics import Report, Span, nearest
+from kgen.diagnostics import Report, Span, counted, nearest
 from kgen.lang import syntax
 from kgen.lang.convert import cast, coerce, fold, misfit, own_type, wrapping
+from kgen.lang.functions import COMPARISONS, FUNCTIONS, INSTEAD, REDUCTIONS, SCANS, UNARY
 from kgen.lang.rewrite import asked, prefix
 from kgen.lang.syntax import Apply, Call, Expr, Item, Name, Number
 from kgen.lang.typed import (
@@ -34,6 +35,7 @@ from kgen.lang.typed import (
 from kgen.lang.types import (
     CASTS,
     FLOATS,
+    FOREIGN_NAMES,
     LITERALS,
     NARROW_FLOATS,
     WRAPS,
@@ -41,25 +43,6 @@ from kgen.lang.types import (
     promote,
 )
 from kgen.spec.located import Text
-
-_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-_UNARY = ("abs", "sqrt", "rsqrt", "exp")
-_FUNCTIONS: dict[str, int | None] = {
-    **dict.fromkeys(_UNARY, 1),
-    "min": None,
-    "max": None,
-    "clamp": 3,
-}
-_REDUCTIONS: dict[str, int | None] = {
-    "sum": 1,
-    "count": 1,
-    "min": 1,
-    "max": 1,
-    "any": 1,
-    "all": 1,
-    "first": 2,
-}
-_SCANS = ("cumsum", "cumprod")
 
 
 @dataclass(slots=True)
@@ -205,7 +188,7 @@ class Scope:
             self.report.add(
                 "wrong-rank",
                 expr.span,
-                f"`{tensor}` has {len(known[1])} dimensions, not {len(expr.items)}",
+                f"`{tensor}` has {counted(len(known[1]), 'dimension')}, not {len(expr.items)}",
             )
             return None
         items: list[Value] = []
@@ -276,7 +259,15 @@ class Scope:
         if op in ("floordiv", "mod") and isinstance(same[1], Const) and same[1].value == 0:
             self.report.add("division-by-zero", args[1].span, "the divisor is 0")
             return None
-        return Op(op, same, "bool" if op in _COMPARISONS else dtype, axes, span=span)
+        numbers = [int(each.value) for each in same if isinstance(each, Const)]
+        if len(numbers) == len(same) and dtype not in FLOATS and op not in COMPARISONS:
+            folded = fold(op, numbers)
+            if folded is not None:
+                return self._fits(Const(folded, dtype), dtype, span)
+        divisor = args[1].span if op in ("floordiv", "mod") else None
+        return Op(
+            op, same, "bool" if op in COMPARISONS else dtype, axes, span=span, divisor_span=divisor
+        )
 
     def _select(self, values: list[Value], args: tuple[Expr, ...], span: Span) -> Value | None:
         cond, then, other = values
@@ -335,24 +326,24 @@ class Scope:
         args = [value for value in values if value is not None]
         if len(args) != len(values) or not known_over:
             return None
-        table: dict[str, int | None] = {**dict.fromkeys((*CASTS, *WRAPS), 1), **_FUNCTIONS}
+        table: dict[str, int | None] = {**dict.fromkeys((*CASTS, *WRAPS), 1), **FUNCTIONS}
         if call.over:
-            table = {**_REDUCTIONS, **dict.fromkeys(_SCANS, 1), "prefix": 1}
+            table = {**REDUCTIONS, **dict.fromkeys(SCANS, 1), "prefix": 1}
         if name not in table:
             what = "a reduction or a scan" if call.over else "a function"
-            help = nearest(name, table)
-            if not call.over and name in (*_REDUCTIONS, *_SCANS, "prefix"):
+            help = INSTEAD.get(name) or nearest(FOREIGN_NAMES.get(name, name), table)
+            if not call.over and name in (*REDUCTIONS, *SCANS, "prefix"):
                 help = f"name the index that it runs over: {name}[k](...)"
             self.report.add(
                 "unknown-function", call.name_span, f"`{name}` is not {what} of the language", help
             )
             return None
         wanted = table[name]
-        if wanted is None:
-            wanted = max(len(args), 2)
-        if len(args) != wanted:
+        if len(args) < 2 if wanted is None else len(args) != wanted:
+            takes = "two arguments or more" if wanted is None else counted(wanted, "argument")
+            help = f"name the index that it runs over: {name}[k](...)" if wanted is None else ""
             self.report.add(
-                "wrong-arguments", span, f"`{name}` takes {wanted} arguments, not {len(args)}"
+                "wrong-arguments", span, f"`{name}` takes {takes}, not {len(args)}", help
             )
             return None
         if call.over:
@@ -361,7 +352,7 @@ class Scope:
             return self._cast(name, args[0], call)
         if name in WRAPS:
             return wrapping(args[0], WRAPS[name], call.args[0].span, span, self.report)
-        if name in _UNARY:
+        if name in UNARY:
             return self._apply(name, args, call.args, span)
         if name == "clamp":
             low = self._apply("min", [args[0], args[2]], (call.args[0], call.args[2]), span)
@@ -374,7 +365,15 @@ class Scope:
     def over(self, call: Call) -> bool:
         """Whether what a reduction or scan runs over are indices."""
         known = True
-        for index in call.over:
+        for number, index in enumerate(call.over):
+            if index.id in {each.id for each in call.over[:number]}:
+                self.report.add(
+                    "wrong-arguments",
+                    index.span,
+                    f"`{call.name}` runs over `{index.id}` twice",
+                    "name each index once",
+                )
+                known = False
             self.used.add(index.id)
             if index.id not in self.extents:
                 self.report.add(
@@ -441,10 +440,10 @@ class Scope:
                 "make its size static: a float sum is a tree over all of them",
             )
             return None
-        if name in (*_SCANS, "first") and len(call.over) != 1:
+        if name in (*SCANS, "first") and len(call.over) != 1:
             self.report.add("wrong-arguments", call.span, f"`{name}` runs over one index")
             return None
-        if name in _SCANS:
+        if name in SCANS:
             index = call.over[0].id
             return Scan(name, index, cast(arg, "i64"), "i64", arg.axes | {index}, call.span)
         if name == "first":

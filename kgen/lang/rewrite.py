@@ -6,11 +6,12 @@ with a renamed index is written out.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kgen.lang import syntax
 from kgen.lang.syntax import Apply, Call, Expr, Item, Name, Number
-from kgen.lang.typed import Value
+from kgen.lang.typed import Reduce, Value
 
 if TYPE_CHECKING:
     from kgen.lang.infer import Scope
@@ -49,7 +50,8 @@ def prefix(scope: Scope, call: Call) -> Value | None:
     summed = rename(scope, call.args[0], row.id, before)
     earlier = Apply("lt", (before, row), call.span)
     guarded = Apply("if", (earlier, summed, Number(0, call.span)), call.span)
-    return scope.infer(Call("sum", (before,), (guarded,), call.span, call.name_span))
+    value = scope.infer(Call("sum", (before,), (guarded,), call.span, call.name_span))
+    return replace(value, before=row.id) if isinstance(value, Reduce) else value
 
 
 def _twin(scope: Scope, index: Name, suffix: str) -> Name:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kgen.diagnostics import Report, nearest
+from kgen.diagnostics import Report, listed, nearest
 from kgen.lang import syntax
 from kgen.lang.convert import coerce, misfit
 from kgen.lang.infer import Scope
 from kgen.lang.rewrite import winner
 from kgen.lang.syntax import Expr, Item, Name
-from kgen.lang.typed import Const, Index, Store, Value
+from kgen.lang.typed import Const, Index, Op, Store, Value
 from kgen.lang.types import FLOATS, LITERALS, DType, widens
 from kgen.spec.located import Text
 from kgen.spec.model import StoreSpec, TensorSpec
@@ -85,7 +85,7 @@ def check_store(spec: StoreSpec, tensors: tuple[TensorSpec, ...], scope: Scope) 
             report.add(
                 "free-index",
                 text.span,
-                f"`{text.value}` varies with {_listed(extra)}, the place "
+                f"`{text.value}` varies with {listed(extra)}, the place "
                 f"`{spec.target.value}` does not",
                 f"reduce over `{extra[0]}`, or store to a place that varies with it",
             )
@@ -122,7 +122,7 @@ def _collide(
         scope.report.add(
             "bad-choice",
             text.span,
-            f"`{text.value}` is not a `collide`",
+            f"`{text.value}` is no value of `collide`",
             "write `first k` or `last k`: the point with the lowest or the highest k wins",
         )
         return None
@@ -153,13 +153,28 @@ def _stored(value: Value, dtype: DType, text: Text, report: Report) -> Value | N
         return coerce(value, dtype, text.span, report)
     if widens(value.dtype, dtype) or dtype == "bool":
         help = f"write {dtype}({text.value})" if dtype != "bool" else "compare it: x != 0"
-        report.add("wrong-type", text.span, f"{value.dtype} is stored to a {dtype} tensor", help)
+        report.add(
+            "wrong-type", text.span, f"this has type {value.dtype}, the tensor {dtype}", help
+        )
+    elif value.dtype in FLOATS and dtype not in FLOATS:
+        report.add(
+            "wrong-type",
+            text.span,
+            f"this has type {value.dtype}, the tensor {dtype}, and a float becomes no integer",
+            "store it to a tensor of floats"
+            + (
+                "; a whole quotient is written `//`"
+                if isinstance(value, Op) and value.op == "truediv"
+                else ""
+            ),
+        )
     else:
+        lost = "rounded to the nearest" if dtype in FLOATS else "cut to its low bits"
         report.add(
             "narrowing",
             text.span,
             f"this has type {value.dtype}, the tensor {dtype}",
-            f"write {dtype}({text.value}) if its high bits may be dropped",
+            f"write {dtype}({text.value}) if it may be {lost}",
         )
     return None
 
@@ -169,7 +184,3 @@ def _store_text(spec: StoreSpec) -> str:
     parts += [f"when {spec.when.value}"] if spec.when else []
     parts += [f"collide {spec.collide.value}"] if spec.collide else []
     return ", ".join(parts) if len(parts) > 1 else parts[0]
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)

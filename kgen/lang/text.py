@@ -6,7 +6,9 @@ operator means on a backend is for that backend's emitter to say.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from kgen.lang.typed import (
     Cast,
@@ -22,6 +24,9 @@ from kgen.lang.typed import (
     Select,
     Value,
 )
+from kgen.lang.types import LITERALS, exact
+
+NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 TERNARY, OR, AND, NOT, COMPARE, BIT_OR, BIT_AND, SUM, PRODUCT, UNARY, ATOM = range(11)
 
@@ -96,30 +101,58 @@ def number(value: float) -> Code:
     return Code(repr(value), ATOM if value >= 0 else UNARY)
 
 
-def spec_text(value: Value) -> Code:
-    """A typed value in the language of the specs, casts written out."""
+def spec_text(value: Value, names: Mapping[str, str] = NO_NAMES) -> Code:
+    """A typed value in the language of the specs, casts written out; `names` are indices renamed."""
+
+    def show(value: Value) -> Code:
+        return spec_text(value, names)
+
+    def operand(value: Value) -> Code:
+        """Where a literal has no type of its own, and one that was cast has."""
+        bare = not isinstance(value, Const) or value.dtype in LITERALS
+        return show(value) if bare else call(value.dtype, show(value))
+
+    def alone(value: Value) -> Code:
+        """Where a literal takes the type that it has by itself."""
+        taken = isinstance(value, Const) and isinstance(value.value, int)
+        return show(value) if value.dtype == ("i64" if taken else "f32") else operand(value)
+
     match value:
         case Const(literal):
             return number(literal)
-        case Param(name) | Index(name) | Ref(name):
+        case Index(name):
+            return Code(names.get(name, name))
+        case Param(name) | Ref(name):
             return Code(name)
         case Given(tensor):
             return call("given", tensor)
         case Load(tensor, items):
-            return Code(f"{tensor}[{', '.join(str(spec_text(item)) for item in items)}]")
+            return Code(f"{tensor}[{', '.join(str(operand(item)) for item in items)}]")
         case Cast(arg, dtype):
-            return call(f"wrap_{dtype}" if value.wraps else dtype, spec_text(arg))
+            return call(f"wrap_{dtype}" if value.wraps else dtype, show(arg))
         case Select(cond, then, other):
-            return ternary(spec_text(cond), spec_text(then), spec_text(other))
+            both = isinstance(then, Const) and isinstance(other, Const)
+            arms = [
+                alone(arm)
+                if both or (isinstance(arm, Const) and not exact(arm.value, arm.dtype))
+                else show(arm)
+                for arm in (then, other)
+            ]
+            return ternary(show(cond), *arms)
+        case Reduce(_, index, arg, before=row) if row:
+            guarded = arg.arg if isinstance(arg, Cast) else arg
+            assert isinstance(guarded, Select)
+            inner = {**names, index: names.get(row, row)}
+            return call(f"prefix[{inner[index]}]", spec_text(guarded.then, inner))
         case Reduce(kind, index, arg, none):
-            args = (arg,) if none is None else (arg, none)
-            return call(f"{kind}[{index}]", *(spec_text(each) for each in args))
+            args = (alone(arg),) if none is None else (alone(arg), show(none))
+            return call(f"{kind}[{names.get(index, index)}]", *args)
         case Scan(kind, index, arg):
-            return call(f"{kind}[{index}]", spec_text(arg))
+            return call(f"{kind}[{names.get(index, index)}]", alone(arg))
         case Op() if value.wraps:
-            return call(f"wrap_{value.dtype}", spec_text(replace(value, wraps=False)))
+            return call(f"wrap_{value.dtype}", show(replace(value, wraps=False)))
         case Op(op, args):
-            codes = [spec_text(arg) for arg in args]
+            codes = [operand(arg) for arg in args]
             plain = {"truncdiv": "floordiv", "truncmod": "mod"}.get(op, op)
             if plain in _INFIX:
                 return infix(plain, codes[0], codes[1])

@@ -91,6 +91,7 @@ class Op:
     axes: Axes
     wraps: bool = False
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+    divisor_span: Span | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class Reduce:
     """`sum`, `count`, `min`, `max`, `any`, `all` or `first` over an index, which it binds.
 
     Over nothing a sum and a count are 0, `any` is false, `all` true, `min` the type's largest value,
-    `max` its smallest, and `first` is `none`.
+    `max` its smallest, and `first` is `none`. `before`: the index of a `prefix` that this was.
     """
 
     kind: str
@@ -130,6 +131,7 @@ class Reduce:
     dtype: DType
     axes: Axes
     span: Span = field(default=NOWHERE, compare=False, repr=False)
+    before: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ class Size:
     derived: Value | None
     text: str
     span: Span
+    range_span: Span | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +175,8 @@ class Scalar:
     text: str
     doc: str
     span: Span
+    range_span: Span | None = None
+    default_span: Span | None = None
 
     @property
     def static(self) -> bool:
@@ -183,7 +188,8 @@ class Scalar:
 class Tensor:
     """A tensor of the caller, or a list of `length` tensors, which is indexed first.
 
-    `distinct`: no value twice, but for `repeats` if that is given. `dims` are those of one tensor.
+    `low` and `high` are promised; `expected` is looked at in debug mode alone. `distinct`: no value
+    twice, but for `repeats` if that is given. `dims` are those of one tensor.
     """
 
     name: str
@@ -192,6 +198,7 @@ class Tensor:
     mode: Literal["in", "out", "inout"]
     low: Value | None
     high: Value | None
+    expected: tuple[Value | None, Value | None]
     distinct: bool
     repeats: Value | None
     layout: Literal["contiguous", "rows", "any"]
@@ -199,8 +206,10 @@ class Tensor:
     optional: bool
     type_text: str
     values_text: str
+    expected_text: str
     doc: str
     span: Span
+    range_span: Span | None = None
 
     @property
     def text(self) -> str:
@@ -228,6 +237,7 @@ class Store:
     """`tensor[items] = value` at every point of `axes` where `when` holds.
 
     `decided`: indices whose colliding points `when` has sorted out. `trusted`: why the rest is apart.
+    `safe`: shown to be in bounds at every point, as for a load.
     """
 
     tensor: str
@@ -241,6 +251,7 @@ class Store:
     value_text: str
     span: Span
     value_span: Span
+    safe: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +271,7 @@ class Trusted:
 class Group:
     """One checked group. `extents` maps each index, in order, to how many values it takes.
 
+    `scheduled` is where the schedule names each index, `tile.c` or `program.r`.
     `twins` maps each index that kgen made itself to the one that it runs beside.
     """
 
@@ -285,6 +297,7 @@ class Group:
     file: str
     sha256: str
     span: Span
+    scheduled: dict[str, Span]
 
     @property
     def static_names(self) -> tuple[str, ...]:

@@ -19,6 +19,21 @@ NARROW_FLOATS: Final = frozenset(("f16", "bf16"))
 WRAPS: Final[dict[str, DType]] = {"wrap_u8": "u8", "wrap_i32": "i32", "wrap_i64": "i64"}
 LITERALS: Final = frozenset(("int", "float"))
 
+# What other languages call them. torch's `int` is 32 bits wide, Python's is not: no word for it here.
+FOREIGN_NAMES: Final[dict[str, DType]] = {
+    "int32": "i32",
+    "int64": "i64",
+    "long": "i64",
+    "uint8": "u8",
+    "byte": "u8",
+    "float16": "f16",
+    "half": "f16",
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "float": "f32",
+    "boolean": "bool",
+}
+
 # The smallest and the largest value of each integer type.
 LIMITS: Final[dict[DType, tuple[int, int]]] = {
     "bool": (0, 1),

@@ -26,7 +26,7 @@ from kgen.analysis.places import (
 from kgen.analysis.prove import Proof
 from kgen.analysis.ranges import Ranges, check_ranges
 from kgen.diagnostics import Report
-from kgen.lang.typed import Given, Group, Let, Load, Param, Store, Value, walk
+from kgen.lang.typed import Given, Group, Let, Load, Param, Reduce, Scan, Store, Value, walk
 
 TILE = 1024  # elements of a wide tile: 8 for each of the 128 threads of 4 warps
 LOOP_TILE = 4096  # of one turn of a loop: few turns, since each waits for its loads
@@ -123,10 +123,14 @@ def make_plan(group: Group, report: Report) -> Plan | None:
             items=tuple(ranges.mark(item) for item in store.items),
             value=ranges.mark(store.value),
             when=store.when and ranges.mark(store.when),
+            safe=ranges.inside(Load(store.tensor, store.items, store.value.dtype, store.axes)),
         )
         for store in group.stores
     ]
+    extents = {index: ranges.mark(value) for index, value in group.extents.items()}
+    group = replace(group, extents=extents)
     roles = _roles(replace(group, lets=lets), stores, report)
+    _check_schedule(group, roles, report)
     every = tuple(store for role in roles for store in (*role.stores, *role.once))
     for role in roles:
         programs = frozenset(axis.index for axis in role.program)
@@ -159,6 +163,30 @@ def make_plan(group: Group, report: Report) -> Plan | None:
         static_names=tuple(name for name in statics if name in used),
         given=tuple(sorted({v.tensor for v in values if isinstance(v, Given)})),
     )
+
+
+def _check_schedule(group: Group, roles: tuple[Role, ...], report: Report) -> None:
+    """What a schedule asks for in vain."""
+    kinds = {(axis.index, axis.kind) for role in roles for axis in role.axes.values()}
+    for index in group.tile:
+        if not {(index, "row"), (index, "tile"), (index, "loop")} & kinds:
+            lanes = (index, "lanes") in kinds
+            report.add(
+                "bad-schedule",
+                group.scheduled[f"tile.{index}"],
+                f"a tile of `{index}` has no effect: "
+                + ("each program has all of its values" if lanes else "no store runs over it"),
+                "leave it out",
+            )
+    for index in group.program or ():
+        if not {(index, "row"), (index, "tile")} & kinds:
+            report.add(
+                "bad-schedule",
+                group.scheduled[f"program.{index}"],
+                f"no programs can be laid over `{index}`",
+                "a store's programs are laid over indices that its place varies with, and that no "
+                "reduction or scan of it runs over",
+            )
 
 
 def _roots(store: Store) -> tuple[Value, ...]:
@@ -310,6 +338,9 @@ def _role(
         else:
             axes[index] = Axis(index, "loop", asked or LOOP_TILE)
     _narrow(group, [*stores, *once], axes)
+    for store in (*stores, *once):
+        for root in _roots(store):
+            _check_scans(group, root, store, axes, report)
     role = Role(tuple(stores), tuple(once), axes, reads, writes)
     _check_loops(role, report)
     return role
@@ -356,6 +387,26 @@ def _check_loops(role: Role, report: Report) -> None:
                 "would read what an earlier one stored",
                 f"make `{looped[0]}` a static size, or store to another tensor",
             )
+
+
+def _check_scans(
+    group: Group, root: Value, store: Store, axes: dict[str, Axis], report: Report
+) -> None:
+    """A running total over a loop can't be kept through the turns of a loop inside it."""
+    loops = {index for index, axis in axes.items() if axis.kind == "loop"}
+    for outer in walk(root, group.lets):
+        if not isinstance(outer, Reduce) or outer.index not in loops:
+            continue
+        for inner in walk(outer.arg, group.lets):
+            if isinstance(inner, Scan) and inner.index in outer.axes & loops:
+                report.add(
+                    "scan-in-loop",
+                    store.value_span,
+                    f"`{inner.kind}[{inner.index}]` runs inside `{outer.kind}[{outer.index}]`, and "
+                    f"`{inner.index}` goes on outside of it; both are loops here",
+                    f"make `{inner.index}` or `{outer.index}` a static size",
+                )
+                return
 
 
 def _warps(group: Group, role: Role) -> int:

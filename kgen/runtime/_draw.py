@@ -14,17 +14,12 @@ from typing import Any, Protocol
 
 import torch
 
-from ._runtime import ScalarArg, Signature, SizeArg, TensorArg
+from ._runtime import LIMITS, ScalarArg, Signature, SizeArg, TensorArg
 
 WORLDS = 48
 _PROGRAMS = 48  # of one launch at most: the interpreter takes milliseconds for each
+_SHORT = 16  # a range of so few values has no ends to prefer
 _STATIC_CHOICES = (1, 2, 3, 4, 5, 7, 8)
-LIMITS = {
-    torch.bool: (0, 1),
-    torch.uint8: (0, 255),
-    torch.int32: (-(2**31), 2**31 - 1),
-    torch.int64: (-(2**63), 2**63 - 1),
-}
 _BITS = {
     torch.bool: torch.uint8,
     torch.float16: torch.int16,
@@ -135,19 +130,21 @@ def draw(case: Drawn, seed: int) -> World:
     for attempt in range(200):
         chance = random.Random(f"{case.signature.group} {seed} {attempt}")
         try:
-            return _draw(case, seed if attempt == 0 else seed + WORLDS, chance)
+            # Another attempt takes other static sizes too, and sooner or later an empty world.
+            empty = seed % 6 == 1 or attempt > 50
+            return _draw(case, seed + (WORLDS + 1) * attempt, chance, empty=empty)
         except UnsatisfiableError:
             continue
     raise AssertionError(f"{case.signature.group}: no world satisfies the declared ranges")
 
 
-def _draw(case: Drawn, seed: int, chance: random.Random) -> World:
+def _draw(case: Drawn, seed: int, chance: random.Random, *, empty: bool) -> World:
     signature = case.signature
     values: dict[str, Any] = {}
     large = chance.choice(list(case.edges)) if case.edges and chance.random() < 0.25 else ""
     for name in signature.order:
         values[name] = _number(case, name, seed, chance, values, large=name == large)
-    if case.programs(values) > _PROGRAMS:
+    if not (0 if empty else 1) <= case.programs(values) <= _PROGRAMS:
         raise UnsatisfiableError
     usual = chance.random() < 0.5
     left_out = {name for name in signature.defaults if usual or chance.random() < 0.3}
@@ -180,9 +177,10 @@ def _number(
     if low > high:
         raise UnsatisfiableError
     if declared.static:
-        fitting = [v for v in _STATIC_CHOICES if low <= v <= high] or [low, min(high, low + 3)]
+        fitting = [v for v in _STATIC_CHOICES if low < v <= high] or [low, min(high, low + 3)]
         # Few combinations, since each one is a kernel to compile on a GPU.
-        return random.Random(f"{case.signature.group} {name} {seed % 6}").choice([*fitting, low])
+        picked = random.Random(f"{case.signature.group} {name} {seed % 6}").choice(fitting)
+        return low if seed % 12 == 5 else picked
     if size:
         edges = [edge for edge in case.edges.get(name, ()) if low <= edge <= high]
         if large and edges:
@@ -190,7 +188,9 @@ def _number(
         if seed % 8 == 1 or chance.random() < 0.04:
             return low
         least = max(low, min(high, 1))
-        return chance.randint(least, min(high, least + chance.choice((1, 3, 6, 11))))
+        most = min(high, least + chance.choice((1, 3, 6, 11)))
+        # Rather large than small: other sizes are often bounded by it.
+        return max(chance.randint(least, most), chance.randint(least, most))
     if isinstance(declared, ScalarArg) and declared.type == "f32":
         drawn = [v for v in (1e-6, 1e-5, 0.5, 1.0, -2.0, 0.0, low, high) if low <= v <= high]
         return float(chance.choice([v for v in drawn if math.isfinite(v)]))
@@ -198,7 +198,12 @@ def _number(
 
 
 def _near_ends(low: int, high: int, chance: random.Random) -> int:
-    kind = chance.randrange(4)
+    """A value anywhere in a short range; of a long one mostly at its ends or about 0."""
+    if high - low <= _SHORT:
+        return chance.randint(low, high)
+    kind = chance.randrange(5)
+    if kind == 4 and low <= 0 <= high:
+        return max(low, min(high, chance.randint(-2, 3)))
     if kind == 0:
         return min(high, low + chance.randrange(3))
     if kind == 1:
@@ -286,6 +291,11 @@ def _elements(
     if declared.distinct:
         repeats = declared.repeats(values) if declared.repeats is not None else None
         drawn = _distinct(count, low, high, repeats, chance)
+    elif chance.random() < 0.25:  # two values, so that elements are often equal to each other
+        some = [_near_ends(low, high, chance) if low > 0 or high < 1 else 0]
+        some.append(min(high, some[0] + 1))
+        drawn = [chance.choice(some) for _ in range(min(count, 997))]
+        drawn = [drawn[at % 997] for at in range(count)]
     elif count > 4096:  # a pattern of drawn values: wide tensors are drawn often
         some = [_near_ends(low, high, chance) for _ in range(997)]
         drawn = [some[at % 997] for at in range(count)]

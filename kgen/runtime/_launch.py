@@ -5,10 +5,17 @@ Needs torch and triton.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import torch
 import triton
+
+from ._runtime import KgenCallError
+
+# Variants launched so far: kernel, device and compile-time arguments. While `_frozen` no other is compiled.
+_variants: set[tuple[object, ...]] = set()
+_frozen = False
 
 # A library's operators live as long as the library object.
 _libraries: dict[str, torch.library.Library] = {}
@@ -16,12 +23,20 @@ _libraries: dict[str, torch.library.Library] = {}
 
 def interpreted() -> bool:
     """Whether Triton runs kernels in its interpreter."""
-    return bool(triton.knobs.runtime.interpret)
+    if hasattr(triton, "knobs"):  # from Triton 3.4 on
+        return bool(triton.knobs.runtime.interpret)
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
 
 
 def runs_kernels(device: torch.device) -> bool:
     """Whether kernels run on this device; the torch reference does elsewhere."""
     return device.type != "cpu" or interpreted()
+
+
+def freeze(enable: bool) -> None:
+    """Refuse variants that were not launched before, or no longer."""
+    global _frozen  # noqa: PLW0603
+    _frozen = enable
 
 
 def launch(  # type: ignore[no-untyped-def]
@@ -31,9 +46,22 @@ def launch(  # type: ignore[no-untyped-def]
     *args: object,
     **options: object,
 ) -> None:
-    """Launch `programs` programs of a kernel on a device."""
+    """Launch `programs` programs of a kernel on a device.
+
+    Raises:
+        KgenCallError: the variant was not launched before, and `no_jit` forbids to compile it.
+    """
     if programs <= 0:
         return
+    variant = (kernel, device, *options.values())
+    if variant not in _variants:
+        if _frozen:
+            static = ", ".join(f"{name}={value}" for name, value in options.items())
+            raise KgenCallError(
+                f"{kernel.__name__.removesuffix('_kernel')}: no variant for {static} was launched "
+                "before no_jit(); add its static sizes to warmup(...)"
+            )
+        _variants.add(variant)
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device):
             kernel[(programs,)](*args, **options, enable_fp_fusion=False)

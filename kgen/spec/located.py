@@ -12,6 +12,7 @@ from typing import TypeAlias
 import yaml
 
 from kgen.diagnostics import Report, Span
+from kgen.spec import mistakes
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -73,16 +74,16 @@ def plain(node: Node) -> object:
 def parse(text: str, file: str, report: Report) -> Block | None:
     """The mapping that a spec file holds; None after reporting why there is none."""
     start = Span(file, 1, 1, 2)
-    try:
-        root = yaml.compose(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        if mark is not None:
-            start = Span(file, mark.line + 1, mark.column + 1, mark.column + 2)
-        report.add("bad-yaml", start, f"this is not YAML: {error.problem or error.context}")
-        return None
-    except yaml.YAMLError as error:
-        report.add("bad-yaml", start, f"this is not YAML: {' '.join(str(error).split())}")
+    root = None
+    for loader in dict.fromkeys((_Loader, yaml.SafeLoader)):  # libyaml, and what PyYAML says of it
+        try:
+            root = yaml.compose(text, Loader=loader)
+            break
+        except (yaml.YAMLError, RecursionError) as error:
+            refused = error
+    else:
+        span, message, help = mistakes.explain(text, file, refused)
+        report.add("bad-yaml", span, message, help)
         return None
     if root is None:
         report.add("empty-file", start, "the file holds no spec", "start with `group: NAME`")
@@ -108,6 +109,13 @@ def _convert(node: yaml.Node, text: str, file: str, report: Report, above: froze
         report.add("wrong-shape", span, "a YAML alias may not contain itself")
         return Text("", span)
     above |= {id(node)}
+    if not node.tag.startswith("tag:yaml.org,"):
+        report.add(
+            "bad-yaml",
+            span,
+            "YAML takes what starts with `!` for a tag",
+            "write `not` for the opposite, or quotes around the whole value",
+        )
     if isinstance(node, yaml.ScalarNode):
         quoted = node.style in ("'", '"')
         exact = same_line and end.column - mark.column == len(node.value) + 2 * quoted

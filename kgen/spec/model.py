@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import keyword
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,7 @@ class TensorSpec:
     type: Text
     mode: str
     values: Text | None
+    expected: Text | None
     distinct: Text | None
     layout: str
     list: Text | None
@@ -76,16 +78,6 @@ class GroupSpec:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
-    """A folder of spec files; `eager` is the text of its eager.py."""
-
-    name: str
-    folder: Path
-    groups: tuple[GroupSpec, ...]
-    eager: str | None
-
-
 def read_text(path: Path, shown: str, report: Report) -> str | None:
     """The text of a file; None after reporting why it can't be read."""
     try:
@@ -111,7 +103,7 @@ def read_group(path: Path, shown: str, report: Report) -> GroupSpec | None:
     if root is None:
         return None
     for where, kind, context in schema.errors(plain(root)):
-        _shape_error(root, where, kind, context, report)
+        shape_error(root, where, kind, context, report)
     if len(report.diagnostics) > before:
         return None
     for key in ("tensors", "store"):
@@ -119,17 +111,33 @@ def read_group(path: Path, shown: str, report: Report) -> GroupSpec | None:
         if isinstance(part, Block) and not part.entries:
             report.add("missing-key", part.span, f"`{key}` is empty: a group has at least one")
             return None
+    for key in ("group", "summary"):
+        words = root.get(key)
+        if isinstance(words, Text) and not words.value.strip():
+            report.add("missing-key", words.span, f"`{key}` is empty")
+            return None
     group = _group(root, shown, hashlib.sha256(text.encode()).hexdigest())
     _check_names(group, report)
     return group
 
 
-def _shape_error(
-    root: Block, path: tuple[str, ...], kind: str, context: dict[str, object], report: Report
+def shape_error(
+    root: Block,
+    path: tuple[str, ...],
+    kind: str,
+    context: dict[str, object],
+    report: Report,
+    keys: Callable[[tuple[str, ...]], list[str]] = schema.keys,
 ) -> None:
+    """Report one of the schema's complaints at its place; `keys` are those to choose from at a path."""
     node: Node = root
     key: Text | None = None
     for step in path:
+        if isinstance(node, Items) and step.isdigit() and int(step) < len(node.items):
+            node = node.items[int(step)]
+            if isinstance(node, Block) and node.entries:
+                key = node.entries[0][0]
+            continue
         if not isinstance(node, Block):
             break
         found = next(((k, v) for k, v in node.entries if k.value == step), None)
@@ -140,67 +148,82 @@ def _shape_error(
     shown = ".".join(path)
     match kind:
         case "extra_forbidden":
-            report.add(
-                "unknown-key",
-                span,
-                f"unknown key `{path[-1]}`",
-                nearest(path[-1], schema.keys(path[:-1])),
-            )
+            cut = any(char in path[-1] for char in "()[]") or node == Text("", node.span)
+            help = nearest(path[-1], keys(path[:-1]))
+            if len(path) > 1 and cut:
+                help = "inside {} a comma ends a value; put quotes around the one before this"
+            report.add("unknown-key", span, f"unknown key `{path[-1]}`", help)
         case "missing":
             report.add("missing-key", span, f"`{shown}` is missing", f"add `{path[-1]}: ...` here")
         case "literal_error":
             report.add(
                 "bad-choice",
                 node.span,
-                f"`{plain(node)}` is not a `{path[-1]}`",
+                f"`{plain(node)}` is no value of `{path[-1]}`",
                 f"write {context.get('expected')}".replace("'", "`"),
             )
         case _:
-            wanted = {"string_type": "text", "list_type": "a list"}.get(kind, "a mapping of keys")
-            report.add("wrong-shape", span, f"`{shown}` must be {wanted}")
+            wanted, help = _WANTED.get(
+                kind, ("a mapping of keys", "write `NAME: VALUE` under it, a line each")
+            )
+            if isinstance(node, Text) and not node.value:
+                message = f"`{shown}` is empty; it must be {wanted}"
+            else:
+                message = f"`{shown}` must be {wanted}"
+            report.add("wrong-shape", span, message, help)
 
 
-def _text(block: Block, key: str) -> Text | None:
+_WANTED = {
+    "string_type": ("text", "write it in one line, in quotes if it has brackets or commas"),
+    "list_type": ("a list", "write [r, k]"),
+}
+
+
+def text_of(block: Block, key: str) -> Text | None:
+    """The text of a key, on one line."""
     value = block.get(key)
-    return _flat(value) if isinstance(value, Text) else None
+    return flat(value) if isinstance(value, Text) else None
 
 
-def _flat(text: Text) -> Text:
+def flat(text: Text) -> Text:
     """A block or folded scalar as one line, since generated code quotes it."""
     if len(text.value.splitlines()) < 2:
         return text
     return Text(" ".join(text.value.split()), text.span, exact=False)
 
 
-def _line(block: Block, key: str) -> str:
+def line_of(block: Block, key: str) -> str:
     """Prose as one line."""
-    text = _text(block, key)
+    text = text_of(block, key)
     words = " ".join(text.value.split()) if text is not None else ""
     # It stands in docstrings.
     return words.replace(chr(92), "/").replace('"""', "'")
 
 
-def _need(block: Block, key: str) -> Text:
-    value = _text(block, key)
+def need(block: Block, key: str) -> Text:
+    """The text of a key that the schema requires."""
+    value = text_of(block, key)
     if value is None:
         raise AssertionError(f"the schema requires `{key}`")
     return value
 
 
-def _pairs(block: Block, key: str) -> tuple[tuple[Text, Text], ...]:
+def pairs_of(block: Block, key: str) -> tuple[tuple[Text, Text], ...]:
+    """The entries of a mapping of texts."""
     value = block.get(key)
     entries = value.entries if isinstance(value, Block) else ()
-    return tuple((name, _flat(text)) for name, text in entries if isinstance(text, Text))
+    return tuple((name, flat(text)) for name, text in entries if isinstance(text, Text))
 
 
-def _names(block: Block, key: str) -> tuple[Text, ...] | None:
+def names_of(block: Block, key: str) -> tuple[Text, ...] | None:
+    """The items of a list of texts."""
     value = block.get(key)
     if not isinstance(value, Items):
         return None
     return tuple(item for item in value.items if isinstance(item, Text))
 
 
-def _blocks(block: Block, key: str, short: str) -> tuple[tuple[Text, Block], ...]:
+def blocks_of(block: Block, key: str, short: str) -> tuple[tuple[Text, Block], ...]:
     """The entries of `key`, a bare string written out as `{short: string}`."""
     value = block.get(key)
     entries = value.entries if isinstance(value, Block) else ()
@@ -217,53 +240,54 @@ def _group(root: Block, file: str, sha256: str) -> GroupSpec:
     schedule = root.get("schedule")
     schedule = schedule if isinstance(schedule, Block) else Block((), root.span)
     return GroupSpec(
-        name=_need(root, "group"),
-        summary=_line(root, "summary"),
-        eager=_text(root, "eager"),
-        eager_ulps=_text(root, "eager_ulps"),
-        when=_text(root, "when"),
-        sizes=_pairs(root, "sizes"),
+        name=need(root, "group"),
+        summary=line_of(root, "summary"),
+        eager=text_of(root, "eager"),
+        eager_ulps=text_of(root, "eager_ulps"),
+        when=text_of(root, "when"),
+        sizes=pairs_of(root, "sizes"),
         scalars=tuple(
             ScalarSpec(
                 name,
-                _need(block, "type"),
-                _text(block, "values"),
-                _text(block, "default"),
-                _line(block, "doc"),
+                need(block, "type"),
+                text_of(block, "values"),
+                text_of(block, "default"),
+                line_of(block, "doc"),
             )
-            for name, block in _blocks(root, "scalars", "type")
+            for name, block in blocks_of(root, "scalars", "type")
         ),
         tensors=tuple(
             TensorSpec(
                 name,
-                _need(block, "type"),
-                _need(block, "mode").value if block.get("mode") else "in",
-                _text(block, "values"),
-                _text(block, "distinct"),
-                _need(block, "layout").value if block.get("layout") else "rows",
-                _text(block, "list"),
-                _line(block, "optional") == "true",
-                _line(block, "doc"),
+                need(block, "type"),
+                need(block, "mode").value if block.get("mode") else "in",
+                text_of(block, "values"),
+                text_of(block, "expected"),
+                text_of(block, "distinct"),
+                need(block, "layout").value if block.get("layout") else "rows",
+                text_of(block, "list"),
+                line_of(block, "optional") == "true",
+                line_of(block, "doc"),
             )
-            for name, block in _blocks(root, "tensors", "type")
+            for name, block in blocks_of(root, "tensors", "type")
         ),
-        indices=_pairs(root, "index"),
-        lets=_pairs(root, "let"),
-        masks=_pairs(root, "masks"),
+        indices=pairs_of(root, "index"),
+        lets=pairs_of(root, "let"),
+        masks=pairs_of(root, "masks"),
         stores=tuple(
             StoreSpec(
                 target,
-                _need(block, "value"),
-                _text(block, "when"),
-                _text(block, "collide"),
-                _line(block, "trusted"),
+                need(block, "value"),
+                text_of(block, "when"),
+                text_of(block, "collide"),
+                line_of(block, "trusted"),
             )
-            for target, block in _blocks(root, "store", "value")
+            for target, block in blocks_of(root, "store", "value")
         ),
-        trusted=_pairs(root, "trusted"),
-        program=_names(schedule, "program"),
-        tile=_pairs(schedule, "tile"),
-        warps=_text(schedule, "warps"),
+        trusted=pairs_of(root, "trusted"),
+        program=names_of(schedule, "program"),
+        tile=pairs_of(schedule, "tile"),
+        warps=text_of(schedule, "warps"),
         file=file,
         sha256=sha256,
     )
@@ -279,12 +303,17 @@ def _check_names(group: GroupSpec, report: Report) -> None:
     )
     for name in (group.name, *declared):
         if not is_name(name.value):
+            taken = name.value in _RESERVED or keyword.iskeyword(name.value)
+            reason = (
+                "is taken by Python, the language or generated code" if taken else "can't be a name"
+            )
             report.add(
                 "bad-name",
                 name.span,
-                f"`{name.value}` can't be a name",
-                "use letters, digits and underscores, start with a letter, and avoid Python's and "
-                "the language's own words",
+                f"`{name.value}` {reason}",
+                f"write another: {name.value}_"
+                if taken
+                else "use ASCII letters, digits and underscores, and start with a letter",
             )
     for name in declared:
         if name.value in seen:
@@ -303,7 +332,8 @@ _RESERVED = frozenset(
     "tl triton torch kernels reference launch testing package grid kernel "
     "runs_kernels define NAMESPACE CASE warmup num_warps num_stages "
     "num_ctas maxnreg launch_pdl enable_fp_fusion debug floor_div floor_mod multiply smaller larger "
-    "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError".split()
+    "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError "
+    "KgenDeviceCheckError checked Check Checks Trusted".split()
 )
 
 
@@ -311,58 +341,3 @@ def is_name(name: str) -> bool:
     """Whether `name` can be used in a spec and in generated code."""
     ascii_name = name.isascii() and name.isidentifier() and not name.startswith("_")
     return ascii_name and not keyword.iskeyword(name) and name not in _RESERVED
-
-
-def read_packages(root: Path, report: Report) -> tuple[Package, ...]:
-    """The packages in `root`: itself if it holds spec files, else its folders that do."""
-    if not root.is_dir():
-        report.add(
-            "no-specs",
-            Span(str(root), 1, 1, 2),
-            f"{root} is not a folder",
-            "give the folder that holds the packages, or one package: kgen build specs/",
-        )
-        return ()
-    folders = [root] if _spec_files(root) else sorted(p for p in root.iterdir() if p.is_dir())
-    packages = tuple(_read_package(folder, report) for folder in folders if _spec_files(folder))
-    if not packages:
-        report.add(
-            "no-specs",
-            Span(str(root), 1, 1, 2),
-            f"no spec files (*.yaml) in {root} or in the folders under it",
-            "a package is a folder of spec files: specs/PACKAGE/GROUP.yaml",
-        )
-    return packages
-
-
-def _spec_files(folder: Path) -> list[Path]:
-    files = [*folder.glob("*.yaml"), *folder.glob("*.yml")]
-    return sorted(file for file in files if file.is_file())
-
-
-def _read_package(folder: Path, report: Report) -> Package:
-    groups: dict[str, GroupSpec] = {}
-    if not is_name(folder.resolve().name):
-        report.add(
-            "bad-name",
-            Span(str(folder), 1, 1, 2),
-            f"the folder name `{folder.resolve().name}` can't be a package name",
-            "use letters, digits and underscores",
-        )
-    for file in _spec_files(folder):
-        group = read_group(file, file.as_posix(), report)
-        if group is None:
-            continue
-        if group.name.value in groups:
-            other = groups[group.name.value].file
-            report.add(
-                "duplicate-group",
-                group.name.span,
-                f"`{group.name.value}` is a group in {other} too",
-            )
-        groups.setdefault(group.name.value, group)
-    eager_file = folder / "eager.py"
-    eager = None
-    if eager_file.is_file():
-        eager = read_text(eager_file, eager_file.as_posix(), report)
-    return Package(folder.resolve().name, folder, tuple(groups.values()), eager)

@@ -47,6 +47,10 @@ class Tensor(_Keys):
     values: str | None = Field(
         None, description="`low .. high`, both included: what its elements are"
     )
+    expected: str | None = Field(
+        None,
+        description="`low .. high`: nothing is concluded from it, debug mode reports other values",
+    )
     distinct: str | None = Field(
         None, description="`true`: no value twice; `except EXPR`: only that value may repeat"
     )
@@ -113,10 +117,69 @@ class Group(_Keys):
     schedule: Schedule | None = None
 
 
-def errors(data: object) -> list[tuple[tuple[str, ...], str, dict[str, Any]]]:
+class Switch(_Keys):
+    """A switch of the step beside `fused` and `overlap`."""
+
+    needs: str | None = Field(None, description="a switch that must be on too")
+    doc: str | None = Field(None, description="what it does, for the documentation")
+
+
+class Stage(_Keys):
+    """One stage: a group, a call of the engine, or a repetition of stages."""
+
+    group: str | None = Field(None, description="the group that runs")
+    call: str | None = Field(None, description="the name of the engine's function")
+    repeat: dict[str, str] | None = Field(None, description="`index: size`; runs `stages` so often")
+    stages: list[Stage] | None = Field(None, description="the stages of a `repeat`")
+    switch: str | None = Field(
+        None, description="`NAME` or `not NAME`: only where it is on, or off"
+    )
+    always: Literal["true", "false"] = Field(
+        "false", description="true: also where the step's `when` does not hold"
+    )
+    doc: str | None = Field(None, description="what the engine's function does")
+    reads: list[str] = Field(default_factory=list, description="what a call reads")
+    writes: list[str] = Field(default_factory=list, description="what a call fills in place")
+    bind: dict[str, str] = Field(
+        default_factory=dict, description="argument of a group: the step's tensor or number"
+    )
+
+
+class Overlap(_Keys):
+    """What runs on the aux stream, beside what."""
+
+    aux: list[str] = Field(description="stages that run on the aux stream")
+    beside: list[str] = Field(description="stages that they run beside, on the main stream")
+
+
+class Step(_Keys):
+    """The step of a package: its stages in order, and the streams that they run on."""
+
+    step: str = Field(description="the step's name; `decode` makes the class DecodeStep")
+    summary: str = Field(description="one sentence for its documentation")
+    switches: dict[str, Switch] = Field(default_factory=dict)
+    varies: list[str] = Field(default_factory=list, description="sizes that a step may say anew")
+    when: str | None = Field(
+        None, description="where it does not hold, only `always` stages run; of sizes and scalars"
+    )
+    buffers: list[str] = Field(default_factory=list, description="tensors that the step makes")
+    engine: list[str] = Field(
+        default_factory=list,
+        description="names of the engine's own, for the order that they ask for",
+    )
+    restore: list[str] = Field(
+        default_factory=list, description="tensors put back if a stage raises"
+    )
+    overlap: Overlap | None = None
+    stages: list[Stage]
+
+
+def errors(
+    data: object, model: type[BaseModel] = Group
+) -> list[tuple[tuple[str, ...], str, dict[str, Any]]]:
     """What is wrong with the shape of `data`: (path, kind of error, pydantic's context)."""
     try:
-        Group.model_validate(data)
+        model.model_validate(data)
     except ValidationError as error:
         return [
             (tuple(str(step) for step in each["loc"]), each["type"], dict(each.get("ctx", {})))
@@ -138,6 +201,12 @@ def keys(path: tuple[str, ...]) -> list[str]:
     return list(Group.model_fields)
 
 
+def step_keys(path: tuple[str, ...]) -> list[str]:
+    """Likewise in a step's file."""
+    inner: dict[str, type[BaseModel]] = {"stages": Stage, "switches": Switch, "overlap": Overlap}
+    return list(inner.get(path[0], Step).model_fields if path else Step.model_fields)
+
+
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a spec file."""
     schema = Group.model_json_schema()
@@ -147,3 +216,8 @@ def json_schema() -> dict[str, Any]:
             "anyOf": [{"type": "string"}, entries["additionalProperties"]]
         }
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def step_schema() -> dict[str, Any]:
+    """The JSON Schema of a step.yaml."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Step.model_json_schema()}

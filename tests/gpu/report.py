@@ -68,6 +68,14 @@ def sanitizer(found):
     return table(("tool", "result"), [(n, row["summary"]) for n, row in found["tools"].items()])
 
 
+def debug(found):
+    rows = [
+        (name, row.get("ms", "-"), row["said"] or "no error")
+        for name, row in found["calls"].items()
+    ]
+    return table(("call", "ms", "what it said"), rows)
+
+
 def timing(found):
     """Microseconds a call, launches in parentheses; the ratios are of the medians."""
     rows = []
@@ -103,6 +111,7 @@ SECTIONS = {
     "equality": equality,
     "stress": stress,
     "large_pools": large_pools,
+    "debug": debug,
     "sanitizer": sanitizer,
     "timing": timing,
 }

@@ -16,6 +16,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from concurrent.futures import ThreadPoolExecutor
@@ -296,6 +297,22 @@ def sanitizer(run):
     return {"wrong": [kind for kind, row in rows.items() if row["clean"] is False], "tools": rows}
 
 
+def debug(run):
+    """Right and wrong calls with KGEN_DEBUG=1: bits, the errors' texts, and what they leave alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "debug.json"
+        command = [sys.executable, str(HERE / "debugged.py"), run.package, str(file)]
+        command += ["--dry-run"] if DRY else []
+        code, output = output_of(command, max(120, run.left() / 2), KGEN_DEBUG="1")
+        rows = json.loads(file.read_text()) if file.exists() else {}
+    found = {"wrong": [f"{n}: {row['wrong']}" for n, row in rows.items() if row["wrong"]]}
+    for name, row in rows.items():
+        run.say(f"debug, {name}: {row['wrong'] or row['said'] or 'no error'}")
+    if code != 0:
+        found |= {"wrong": [*found["wrong"], "the program broke"], "output": output[-6000:]}
+    return found | {"calls": rows}
+
+
 def timing(run):
     """Medians of CUDA graph replays, all variants in one run, beside what an empty launch costs."""
     rows = {}
@@ -365,7 +382,7 @@ def compiled(chain):
 
 
 # The times last: they take what the others leave of the budget.
-PHASES = (tests, launch_counts, equality, stress, large_pools, sanitizer, timing)
+PHASES = (tests, launch_counts, equality, stress, large_pools, debug, sanitizer, timing)
 
 
 def main():

@@ -13,12 +13,19 @@ READINGS = ("kernel", "reference", "eager")
 UNTOUCHED = {torch.bool: True}
 
 
-def arguments(case: Any, device: torch.device, **given: Any) -> dict[str, Any]:
+def arguments(
+    case: Any,
+    device: torch.device,
+    *,
+    lists: dict[str, list[torch.Tensor]] | None = None,
+    **given: Any,
+) -> dict[str, Any]:
     """All arguments of a call, by name.
 
     Args:
         case: the group.
         device: where its tensors are.
+        lists: lists of tensors, ready-made.
         given: scalars, and tensors as nested lists or ready-made. A tensor that is left out is filled
             with 77 (true, if it is bool); its shape follows from the others', or from sizes given too.
     """
@@ -42,11 +49,12 @@ def arguments(case: Any, device: torch.device, **given: Any) -> dict[str, Any]:
         if name in signature.defaults:
             values.setdefault(name, signature.defaults[name](values))
     for name, declared in signature.tensors.items():
-        if name not in tensors and not declared.optional:
+        if name not in tensors and not declared.optional and name not in (lists or {}):
             shape = [dim(values) for dim in declared.dims]
             fill = UNTOUCHED.get(declared.dtype, 77)
             tensors[name] = torch.full(shape, fill, dtype=declared.dtype, device=device)
-    ordered = {name: tensors.get(name) for name in signature.tensors}
+    ready = {**tensors, **(lists or {})}
+    ordered = {name: ready.get(name) for name in signature.tensors}
     return {**ordered, **{name: values[name] for name in signature.scalars}}
 
 

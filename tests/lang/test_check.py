@@ -122,12 +122,15 @@ def test_brackets_of_lists_and_of_others(front, load: str) -> None:
         ("def f(*, x, out): ...", ""),
         ("import no_such_module\n\ndef f(*, out, x): 1 / 0", ""),
         ("def g(*, x, out): ...", "eager.py has no function `f`"),
-        ("def f(x, out): ...", "takes other arguments than the group: `out`, `x`"),
-        ("def f(*, x): ...", "takes other arguments than the group: `out`"),
-        ("def f(*, x, out, n): ...", "takes other arguments than the group: `n`"),
+        (
+            "def f(x, out): ...",
+            "takes other arguments than the group: not keyword-only: `out`, `x`",
+        ),
+        ("def f(*, x): ...", "takes other arguments than the group: missing: `out`"),
+        ("def f(*, x, out, n): ...", "takes other arguments than the group: not the group's: `n`"),
         ("class A:\n    def f(*, x, out): ...", "eager.py has no function `f`"),
-        ("def f(:", "eager.py has a syntax error in line 1"),
-        ("def f(y, *, x, out): ...", "takes other arguments than the group: `y`"),
+        ("def f(:", "eager.py is not Python"),
+        ("def f(y, *, x, out): ...", "takes other arguments than the group: not the group's: `y`"),
     ],
 )
 def test_eager(front, eager: str, told: str) -> None:

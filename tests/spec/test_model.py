@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kgen.diagnostics import Report
-from kgen.spec.model import GroupSpec, Package, read_group, read_packages
+from kgen.spec.model import GroupSpec, read_group
+from kgen.spec.package import Package, read_packages
 
 SPEC = """\
 group: NAME

@@ -5,12 +5,15 @@ module (`bf16_to_f32`, `f32_to_bf16`): index math, masks and the place of every 
 GPU's own conversions, rsqrt and division only on a GPU.
 """
 
+from importlib import import_module
+
 import pytest
 import torch
 
-from ... import dspark as package
 from .. import _testing as testing
 from .. import eager, ops, reference
+
+package = import_module("..", __package__)
 
 CASE = testing.Case(
     signature=ops.NOISE_BLOCK,

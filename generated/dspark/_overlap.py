@@ -1,0 +1,54 @@
+"""Whether two tensors may share memory. Needs torch alone."""
+
+from __future__ import annotations
+
+import torch
+
+
+def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors may have an element's memory in common.
+
+    Exact for dense tensors; for strided ones also tells apart views that interleave in rows of one
+    pitch (columns of one matrix, layers of one pool). Where it cannot tell, it says yes.
+    """
+    if a.numel() == 0 or b.numel() == 0 or a.device != b.device:
+        return False
+    start_a, start_b = a.data_ptr(), b.data_ptr()
+    end_a, end_b = start_a + _extent(a), start_b + _extent(b)
+    if end_a <= start_b or end_b <= start_a:
+        return False
+    for pitch in sorted({*_pitches(a), *_pitches(b)}, reverse=True):
+        inner_a, inner_b = _inner(a, pitch), _inner(b, pitch)
+        if inner_a is None or inner_b is None:
+            continue
+        base = min(start_a, start_b)
+        from_a, from_b = (start_a - base) % pitch, (start_b - base) % pitch
+        apart = from_a + inner_a <= from_b or from_b + inner_b <= from_a
+        if apart and from_a + inner_a <= pitch and from_b + inner_b <= pitch:
+            return False
+    return True
+
+
+def _extent(tensor: torch.Tensor) -> int:
+    """Bytes from the first element to the end of the last one."""
+    last: int = sum(
+        (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    return (last + 1) * int(tensor.element_size())
+
+
+def _pitches(tensor: torch.Tensor) -> list[int]:
+    pairs = zip(tensor.shape, tensor.stride(), strict=True)
+    return [stride * tensor.element_size() for size, stride in pairs if size > 1 and stride > 0]
+
+
+def _inner(tensor: torch.Tensor, pitch: int) -> int | None:
+    """Bytes that a tensor spans within one pitch, if its larger strides are multiples of it."""
+    last = 0
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        step = stride * tensor.element_size()
+        if size > 1 and step % pitch:
+            if step > pitch:
+                return None
+            last += (size - 1) * step
+    return int(last + tensor.element_size())

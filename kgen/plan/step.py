@@ -1,0 +1,454 @@
+"""A step's stages, tensors, sizes and numbers.
+
+In: a `StepSpec` and the package's typed groups. Out: a `StepPlan`, or diagnostics. What may overlap is
+for streams.py to say.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kgen.analysis.places import loads_of
+from kgen.diagnostics import Report, Span, nearest
+from kgen.lang.eager import eager_parameters
+from kgen.lang.text import spec_text
+from kgen.lang.typed import Group, Tensor
+from kgen.plan.streams import Do, Names, Stage, every_stage, running_stages, schedule
+from kgen.spec.located import Text
+from kgen.spec.package import Package
+from kgen.spec.step import StageSpec, StepSpec
+
+
+@dataclass(frozen=True, slots=True)
+class StepTensor:
+    """A tensor of the step: element type, dimensions, and the length if it is a list."""
+
+    name: str
+    dtype: str
+    dims: tuple[str, ...]
+    length: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """A step. `sizes`: size -> (tensor, dimension) that it is read off, -1 for a list's length.
+
+    `derived`: in order. `numbers`: what the caller gives, sizes first. `plans`: by switches.
+    """
+
+    spec: StepSpec
+    groups: dict[str, Group]
+    stages: tuple[Stage, ...]
+    tensors: dict[str, StepTensor]
+    given: tuple[str, ...]
+    spare: Names
+    calls: tuple[Stage, ...]
+    sizes: dict[str, tuple[str, int]]
+    derived: dict[str, str]
+    numbers: tuple[str, ...]
+    floats: Names
+    switches: tuple[str, ...]
+    plans: dict[Names, tuple[Do, ...]]
+
+    @property
+    def class_name(self) -> str:
+        """`DecodeStep` of the step `decode`."""
+        return "".join(part.capitalize() for part in self.spec.name.value.split("_")) + "Step"
+
+    def every(self) -> Iterator[Stage]:
+        """All stages, those of repeats after their repeat."""
+        return every_stage(self.stages)
+
+
+def make_step(package: Package, groups: dict[str, Group], report: Report) -> StepPlan | None:
+    """The plan of a package's step; None if it has none, or after reporting what is wrong with it."""
+    if package.step is None:
+        return None
+    before = len(report.diagnostics)
+    planner = _Planner(package.step, package, groups, report)
+    plan = planner.plan()
+    return plan if len(report.diagnostics) == before else None
+
+
+class _Planner:
+    def __init__(
+        self, spec: StepSpec, package: Package, groups: dict[str, Group], report: Report
+    ) -> None:
+        self.spec, self.package, self.groups, self.report = spec, package, groups, report
+        self.tensors: dict[str, StepTensor] = {}
+        self.holders: dict[str, str] = {}
+        self.scalars: dict[str, str] = {}
+        self.sizes: dict[str, str | None] = {}
+        self.methods: dict[str, int] = {}
+        self.engine = {each.value for each in spec.engine}
+
+    def plan(self) -> StepPlan | None:
+        before = len(self.report.diagnostics)
+        self._collect(self.spec.stages, ())
+        if len(self.report.diagnostics) > before:
+            return None
+        stages = tuple(
+            found for each in self.spec.stages if (found := self._stage(each, ())) is not None
+        )
+        self._check_names(stages)
+        if len(self.report.diagnostics) > before:
+            return None
+        switches = tuple(each.name.value for each in self.spec.switches)
+        plans = {}
+        for count in range(len(switches) + 1):
+            for on in itertools.combinations(switches, count):
+                plans[frozenset(on)] = schedule(stages, self.spec, frozenset(on), self.report)
+        if len(self.report.diagnostics) > before:
+            return None
+        sizes, derived, numbers = self._numbers()
+        buffers = {each.value for each in self.spec.buffers}
+        calls: dict[str, Stage] = {}
+        for stage in every_stage(stages):
+            if stage.kind == "call":
+                calls.setdefault(stage.name, stage)
+        given = tuple(name for name in self.tensors if name not in buffers)
+        leaves = [stage for stage in every_stage(stages) if stage.kind != "repeat"]
+        always = [stage for stage in leaves if stage.switch is None or not stage.switch[1]]
+        needed = {name for s in always for name in s.reads | s.writes}
+        return StepPlan(
+            spec=self.spec,
+            groups=self.groups,
+            stages=stages,
+            tensors=self.tensors,
+            given=given,
+            spare=frozenset(given) - needed,
+            calls=tuple(calls.values()),
+            sizes=sizes,
+            derived=derived,
+            numbers=numbers,
+            floats=frozenset(n for n, dtype in self.scalars.items() if dtype == "f32"),
+            switches=switches,
+            plans=plans,
+        )
+
+    def _fail(self, code: str, span: Span, message: str, help: str = "") -> None:
+        self.report.add(code, span, message, help)
+
+    # What the groups say of tensors, sizes and scalars.
+
+    def _collect(self, stages: tuple[StageSpec, ...], loops: tuple[str, ...]) -> None:
+        for stage in stages:
+            if stage.kind == "repeat":
+                self._collect(stage.stages, (*loops, stage.name.value))
+            elif stage.kind == "group":
+                self._collect_group(stage, loops)
+
+    def _collect_group(self, stage: StageSpec, loops: tuple[str, ...]) -> None:
+        group = self.groups.get(stage.name.value)
+        if group is None:
+            self._fail(
+                "unknown-in-step",
+                stage.name.span,
+                f"there is no group `{stage.name.value}` in this package",
+                nearest(stage.name.value, self.groups),
+            )
+            return
+        if group.eager is None:
+            self._fail(
+                "bad-stage",
+                stage.name.span,
+                f"`{group.name}` has no eager function, which is what runs where `fused` is off",
+                "write one in eager.py and name it in the group's spec: `eager: NAME`",
+            )
+            return
+        known = {*group.tensors, *group.scalars}
+        for argument, target in stage.bind:
+            if argument.value not in known:
+                self._fail(
+                    "unknown-in-step",
+                    argument.span,
+                    f"`{group.name}` has no argument `{argument.value}`",
+                    nearest(argument.value, known),
+                )
+            match = re.fullmatch(r"(\w+)(?:\[(\w+)\])?", target.value)
+            if match is None or (match[2] and match[2] not in loops):
+                self._fail(
+                    "bad-stage",
+                    target.span,
+                    f"`{target.value}` is not a name of the step",
+                    "write `name`, or `name[l]` with the index of the repeat around the stage",
+                )
+        bound = {argument.value: target.value for argument, target in stage.bind}
+        have = eager_parameters(self.package, group.eager)
+        for name in bound:
+            if name in known and name not in have:
+                self._fail(
+                    "bad-stage",
+                    stage.name.span,
+                    f"`{name}` is bound, but the eager function `{group.eager}` has no such argument",
+                    "without it the step would not be the same with `fused` off",
+                )
+        for tensor in group.tensors.values():
+            if tensor.optional and tensor.name not in bound:
+                continue
+            self._add_tensor(group, tensor, bound.get(tensor.name, tensor.name), stage)
+        for scalar in group.scalars.values():
+            if scalar.default is None or scalar.name in bound:
+                self.scalars.setdefault(bound.get(scalar.name, scalar.name), str(scalar.dtype))
+        for size in group.sizes.values():
+            text = spec_text(size.derived).text if size.derived is not None else None
+            self.sizes[size.name] = self.sizes.get(size.name) or text
+
+    def _add_tensor(self, group: Group, tensor: Tensor, target: str, stage: StageSpec) -> None:
+        name, _, index = target.removesuffix("]").partition("[")
+        dims = tuple(spec_text(dim).text for dim in tensor.dims)
+        length = spec_text(tensor.length).text if tensor.length is not None else None
+        found = StepTensor(name, str(tensor.dtype), dims, length)
+        known = self.tensors.get(name)
+        if (
+            index
+        ):  # one tensor of a list, or one row of a tensor; the whole is another stage's to say
+            if known is None:
+                return
+            same = known.dtype == found.dtype and (
+                known.dims == dims if known.length is not None else known.dims[1:] == dims
+            )
+        else:
+            same = known is None or (known.dtype, len(known.dims), known.length) == (
+                found.dtype,
+                len(dims),
+                length,
+            )
+        if not same and known is not None:
+            self._fail(
+                "bad-stage",
+                stage.name.span,
+                f"`{target}` is {_shown(found)} in `{group.name}`, but `{name}` is "
+                f"{_shown(known)} in `{self.holders[name]}`",
+                f"bind one of them to another name: bind: {{{tensor.name}: OTHER}}",
+            )
+        if known is None:
+            self.tensors[name] = found
+            self.holders[name] = group.name
+
+    # Stages.
+
+    def _stage(self, spec: StageSpec, loops: tuple[str, ...]) -> Stage | None:
+        number = self.methods[spec.name.value] = self.methods.get(spec.name.value, 0) + 1
+        method = spec.name.value if number == 1 else f"{spec.name.value}_{number}"
+        inner: tuple[Stage, ...] = ()
+        args: tuple[tuple[str, str], ...] = ()
+        if spec.kind == "group":
+            group = self.groups[spec.name.value]
+            bound = {argument.value: target.value for argument, target in spec.bind}
+            names = [
+                *(t.name for t in group.tensors.values() if not t.optional or t.name in bound),
+                *(s.name for s in group.scalars.values() if s.default is None or s.name in bound),
+            ]
+            args = tuple((name, bound.get(name, name)) for name in names)
+            base = {name: target.partition("[")[0] for name, target in args}
+            roots = [
+                root
+                for store in group.stores
+                for root in (*store.items, store.value, *([store.when] if store.when else []))
+            ]
+            loads = frozenset().union(*(loads_of(group, root) for root in roots))
+            reads = frozenset(base[name] for name in loads if name in base)
+            writes = frozenset(base[store.tensor] for store in group.stores if store.tensor in base)
+        elif spec.kind == "call":
+            texts = [each for each in (*spec.reads, *spec.writes) if self._known(each, loops)]
+            args = tuple(
+                dict.fromkeys(
+                    (each.value.partition("[")[0], each.value)
+                    for each in texts
+                    if each.value.partition("[")[0] not in self.engine
+                )
+            )
+            reads = frozenset(each.value.partition("[")[0] for each in spec.reads)
+            writes = frozenset(each.value.partition("[")[0] for each in spec.writes)
+        else:
+            inner = tuple(
+                found
+                for each in spec.stages
+                if (found := self._stage(each, (*loops, spec.name.value))) is not None
+            )
+            reads = frozenset().union(*(each.reads for each in inner))
+            writes = frozenset().union(*(each.writes for each in inner))
+        return Stage(
+            kind=spec.kind,
+            name=spec.name.value,
+            method=method,
+            reads=reads,
+            writes=writes,
+            args=args,
+            switch=self._switch(spec.switch),
+            always=spec.always,
+            doc=spec.doc,
+            extent=spec.extent.value if spec.extent is not None else "",
+            loops=loops,
+            stages=inner,
+            span=spec.name.span,
+        )
+
+    def _known(self, text: Text, loops: tuple[str, ...]) -> bool:
+        name, _, index = text.value.removesuffix("]").partition("[")
+        known = {*self.tensors, *self.engine, *self.scalars, *self.sizes}
+        if name not in known or (index and index not in loops):
+            self._fail(
+                "unknown-in-step",
+                text.span,
+                f"`{text.value}` is no tensor of a group here, and not under `engine`",
+                nearest(name, known) + "; or add it to `engine` if only the engine sees it",
+            )
+            return False
+        return True
+
+    def _switch(self, text: Text | None) -> tuple[str, bool] | None:
+        if text is None:
+            return None
+        name = text.value.removeprefix("not ").strip()
+        names = [each.name.value for each in self.spec.switches]
+        if name not in names:
+            self._fail(
+                "unknown-in-step", text.span, f"there is no switch `{name}`", nearest(name, names)
+            )
+        return name, not text.value.startswith("not ")
+
+    def _check_names(self, stages: tuple[Stage, ...]) -> None:
+        spec, every = self.spec, list(every_stage(stages))
+        touched = {name for stage in every for name in stage.reads | stage.writes}
+        written = {name for stage in every for name in stage.writes}
+        lists = (
+            ("buffers", spec.buffers, {*self.tensors}),
+            ("restore", spec.restore, {*self.tensors} & written),
+            ("varies", spec.varies, {*self.sizes}),
+            ("overlap.aux", spec.aux, {each.name for each in stages}),
+            ("overlap.beside", spec.beside, {each.name for each in stages}),
+        )
+        for what, texts, known in lists:
+            for text in texts:
+                if text.value not in known:
+                    self._fail(
+                        "unknown-in-step",
+                        text.span,
+                        f"`{text.value}` can't stand in `{what}`",
+                        nearest(text.value, known),
+                    )
+        for text in spec.engine:
+            if text.value not in touched:
+                self._fail(
+                    "unused", text.span, f"no stage reads or writes `{text.value}`", "remove it"
+                )
+            if text.value in self.tensors:
+                self._fail(
+                    "duplicate-name", text.span, f"`{text.value}` is a tensor of a group too"
+                )
+        for switch in spec.switches:
+            names = ["fused", "overlap", *(each.name.value for each in spec.switches)]
+            if switch.needs is not None and switch.needs.value not in names:
+                self._fail(
+                    "unknown-in-step",
+                    switch.needs.span,
+                    f"there is no switch `{switch.needs.value}`",
+                    nearest(switch.needs.value, names),
+                )
+            if switch.name.value in ("fused", "overlap"):
+                self._fail(
+                    "duplicate-name", switch.name.span, f"every step has `{switch.name.value}`"
+                )
+        self._check_when()
+        self._check_buffers(stages)
+
+    def _check_when(self) -> None:
+        text = self.spec.when
+        if text is None:
+            return
+        try:
+            names = [
+                n.id
+                for n in ast.walk(ast.parse(text.value, mode="eval"))
+                if isinstance(n, ast.Name)
+            ]
+        except SyntaxError:
+            self._fail("bad-syntax", text.span, f"`{text.value}` is no condition", "write `G > 0`")
+            return
+        known = {*self.sizes, *self.scalars}
+        for name in names:
+            if name not in known:
+                self._fail(
+                    "unknown-in-step",
+                    text.span,
+                    f"`{name}` is no size or scalar of a group here",
+                    nearest(name, known),
+                )
+
+    def _check_buffers(self, stages: tuple[Stage, ...]) -> None:
+        """A buffer that is read must have been written in the same step."""
+        buffers = {each.value for each in self.spec.buffers}
+        switches = [each.name.value for each in self.spec.switches]
+        for count in range(len(switches) + 1):
+            for on in itertools.combinations(switches, count):
+                written: set[str] = set()
+                for stage in running_stages(stages, frozenset(on)):
+                    for name in sorted((stage.reads & buffers) - written):
+                        self._fail(
+                            "bad-stage",
+                            stage.span,
+                            f"`{stage.name}` reads the buffer `{name}`, which no stage before it writes",
+                            "order the stages so that it is written first",
+                        )
+                        written.add(name)
+                    written |= stage.writes
+
+    # Numbers.
+
+    def _numbers(self) -> tuple[dict[str, tuple[str, int]], dict[str, str], tuple[str, ...]]:
+        varies = {each.value for each in self.spec.varies}
+        grown = True
+        while grown:  # what is derived from a size that varies does too
+            grown = False
+            for name, text in self.sizes.items():
+                if text and name not in varies and set(re.findall(r"[A-Za-z_]\w*", text)) & varies:
+                    varies.add(name)
+                    grown = True
+        buffers = {each.value for each in self.spec.buffers}
+        sizes: dict[str, tuple[str, int]] = {}
+        for tensor in self.tensors.values():
+            if tensor.name in buffers:
+                continue
+            for dim, text in [*enumerate(tensor.dims), (-1, tensor.length)]:
+                if text in self.sizes and text not in varies:
+                    sizes.setdefault(text, (tensor.name, dim))
+        derived: dict[str, str] = {}
+        waiting = {n: t for n, t in self.sizes.items() if t is not None and n not in sizes}
+        declared = {each.value for each in self.spec.varies}
+        while waiting:
+            ready = [
+                n
+                for n, t in waiting.items()
+                if not set(re.findall(r"[A-Za-z_]\w*", t)) & set(waiting) and n not in declared
+            ]
+            for name in ready or list(waiting):
+                text = waiting.pop(name)
+                if name not in declared:
+                    derived[name] = text
+        used = {
+            *(
+                name
+                for t in self.tensors.values()
+                for d in t.dims
+                for name in re.findall(r"[A-Za-z_]\w*", d)
+            ),
+            *(name for t in derived.values() for name in re.findall(r"[A-Za-z_]\w*", t)),
+        }
+        free = [
+            name
+            for name in self.sizes
+            if name not in sizes and name not in derived and (name in used or name in declared)
+        ]
+        scalars = [n for n in self.scalars if n not in sizes and n not in derived and n not in free]
+        return sizes, derived, (*sorted(free, key=lambda n: n not in declared), *scalars)
+
+
+def _shown(tensor: StepTensor) -> str:
+    text = f"{tensor.dtype}[{', '.join(tensor.dims)}]"
+    return f"a list of {tensor.length} {text}" if tensor.length is not None else text

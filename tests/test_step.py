@@ -1,0 +1,317 @@
+"""The step: what may overlap is derived rightly, every setting gives the same bits, faults leave no trace."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from steps import MAX_CTX, Engine
+
+from generated import dspark
+from kgen.build import compile_specs
+from kgen.diagnostics import Report, Span
+from kgen.plan.streams import Stage, free_stages, schedule
+from kgen.spec.located import Text
+from kgen.spec.step import StepSpec
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = list(itertools.product((False, True), repeat=2))
+SPAN = Span("step.yaml", 1, 1, 2)
+
+
+@pytest.fixture(autouse=True)
+def switches_off():
+    dspark.configure(fused=False, overlap=False, fused_norm=False)
+    yield
+    dspark.configure(fused=False, overlap=False, fused_norm=False)
+
+
+# What overlaps.
+
+
+def stage(name: str, reads: str, writes: str) -> Stage:
+    return Stage(
+        "call",
+        name,
+        name,
+        frozenset(reads),
+        frozenset(writes),
+        (),
+        None,
+        False,
+        "",
+        "",
+        (),
+        (),
+        SPAN,
+    )
+
+
+def spec(aux: list[str], beside: list[str]) -> StepSpec:
+    texts = [tuple(Text(name, SPAN) for name in names) for names in (aux, beside)]
+    name = Text("decode", SPAN)
+    return StepSpec(name, "", (), (), None, (), (), (), *texts, (), "step.yaml", "")
+
+
+def happens_before(steps) -> set[tuple[str, str]]:
+    """Pairs of stages of which the first has ended before the second begins, by streams and events alone."""
+    ended: dict[bool, set[str]] = {
+        False: set(),
+        True: set(),
+    }  # what each stream knows to have ended
+    recorded: dict[str, set[str]] = {}
+    pairs = set()
+    for do in steps:
+        if do.what == "run":
+            pairs |= {(known, do.stage.name) for known in ended[do.aux]}
+            ended[do.aux].add(do.stage.name)
+        elif do.what == "record":
+            recorded[do.stage.name] = set(ended[do.aux])
+        else:
+            ended[do.aux] |= recorded[do.stage.name]  # a wait before its record would be a KeyError
+    assert ended[False] >= ended[True], "the step ends before its aux stages do"
+    return pairs
+
+
+def test_conflicting_stages_keep_their_order_whatever_the_streams():
+    chance = random.Random(11)
+    overlapped = 0
+    for _ in range(3000):
+        names = [f"s{at}" for at in range(chance.randint(1, 7))]
+        stages = tuple(
+            stage(
+                name,
+                "".join(chance.sample("abcd", chance.randint(0, 2))),
+                "".join(chance.sample("abcd", chance.randint(0, 2))),
+            )
+            for name in names
+        )
+        aux = [name for name in names if chance.random() < 0.4]
+        steps = schedule(stages, spec(aux, []), frozenset(), Report())
+        before = happens_before(steps)
+        ran = [do.stage.name for do in steps if do.what == "run"]
+        assert sorted(ran) == sorted(names)
+        for first, second in itertools.combinations(stages, 2):
+            pair = (first.name, second.name)
+            if first.conflict(second):
+                assert pair in before, (stages, aux, pair)
+            else:
+                overlapped += pair not in before and pair[::-1] not in before
+    assert overlapped > 1000, "nothing overlapped, so nothing was seen"
+
+
+def test_a_race_is_named():
+    stages = (stage("accept", "t", "n"), stage("project", "n", "l"))
+    report = Report()
+    schedule(stages, spec(["project"], ["accept"]), frozenset(), report)
+    (found,) = report.diagnostics
+    assert found.code == "step-race"
+    assert all(f"`{word}`" in found.message for word in ("accept", "project", "n"))
+
+
+def test_what_could_be_forked_too():
+    (built,) = (b for b in compile_specs(ROOT / "specs") if b.step)
+    assert [s.name for s in free_stages(built.step.stages, built.step.spec)] == [
+        "refresh_block_tables"
+    ]
+
+
+def test_the_projection_waits_for_nothing_and_the_write_for_it():
+    (built,) = (b for b in compile_specs(ROOT / "specs") if b.step)
+    order = [(do.what, do.stage.name) for do in built.step.plans[frozenset()]]
+    assert order[0] == ("run", "context_positions")
+    assert order.index(("wait", "context_positions")) < order.index(("run", "gen_bookkeeping"))
+    assert order.index(("wait", "norm_rope")) < order.index(("run", "context_kv_write"))
+    assert order.index(("run", "begin_block")) < order.index(("wait", "norm_rope"))
+
+
+# What a step does.
+
+
+def differences(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> list[str]:
+    return [n for n in a if not torch.equal(a[n].view(torch.uint8), b[n].view(torch.uint8))]
+
+
+@pytest.mark.parametrize("fused, overlap", SETTINGS)
+def test_every_setting_gives_the_eager_bits(device, fused, overlap):
+    eager = Engine(device)
+    eager.run(6)
+    dspark.configure(fused=fused, overlap=overlap)
+    other = Engine(device)
+    other.run(6)
+    assert differences(eager.tensors(), other.tensors()) == []
+    assert eager.state["ctx_len"].max() == MAX_CTX  # the clamp was met
+    assert other.calls[:2] == (["project", "norm_rope"] if overlap else ["sample", "embed"])
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_fused_norm_runs_without_the_engines_norm(device, overlap):
+    dspark.configure(fused=True, overlap=overlap, fused_norm=True)
+    engine = Engine(device)
+    engine.run(3)
+    assert {"norm_rope", "layer_norm_rope"} & set(engine.calls) == set()
+    assert engine.calls.count("attend") == 6
+
+
+@pytest.mark.parametrize("fused, overlap", SETTINGS)
+def test_nothing_to_generate(device, fused, overlap):
+    """G = 0 beside two context requests: the tables are refreshed, and nothing else is touched."""
+    dspark.configure(fused=fused, overlap=overlap)
+    engine = Engine(device)
+    before = engine.tensors()
+    engine.run(1, G=0, num_contexts=2, num_seqs=2)
+    assert engine.calls == []
+    assert set(differences(before, engine.tensors())) == {"block_counts[0]", "block_tables[0]"}
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_k_goes_down_and_up_again(device, fused):
+    """BR-33: buffers for 3; no value of the old width is seen after the change."""
+    dspark.configure(fused=fused)
+    engine, alone = Engine(device), Engine(device)
+    engine.run(1)
+    engine.run(1, K=2, W=2)
+    assert engine.step.view("keep").shape == (4, 3)
+    for name, buffer in engine.step._buffers.items():  # poison what the next steps must write anew
+        assert name == "keep" or buffer.numel()
+        buffer.fill_(1)
+    engine.run(1)
+    alone.run(1)
+    alone.run(1, K=2, W=2)
+    alone.run(1)
+    assert differences(engine.tensors(), alone.tensors()) == []
+
+
+@pytest.mark.parametrize("fused, overlap", SETTINGS)
+@pytest.mark.parametrize("where", ["project", "sample", "embed", "layer_latents", "propose"])
+def test_a_stage_that_raises_leaves_the_lengths(device, fused, overlap, where):
+    dspark.configure(fused=fused, overlap=overlap)
+    engine, sound = Engine(device), Engine(device)
+    sound.run(3)
+    engine.run(1)
+    before = engine.tensors()
+    engine.fail_in = where
+    with pytest.raises(RuntimeError, match=f"{where} fails"):
+        engine.run(1)
+    for name in ("ctx_len[0]", "target_kv_lens[0]"):
+        assert torch.equal(before[name], engine.tensors()[name])
+    engine.fail_in = ""
+    engine.run(2)
+    assert differences(engine.tensors(), sound.tensors()) == []
+
+
+def test_lengths_of_three_steps(device):
+    """BR-05: what is written in one step is overwritten in the next as far as it was rejected."""
+    dspark.configure(fused=True)
+    engine = Engine(device)
+    engine.run(1)
+    accepted = engine.state["num_accepted"][1:5].tolist()
+    slots = engine.state["batch_to_slot"][1:5].tolist()
+    start = [3, 17, 9, 1, 1, 0]
+    for n, slot in zip(accepted[:3], slots[:3], strict=True):
+        assert engine.state["ctx_len"][slot] == min(start[slot] + n, MAX_CTX)
+
+
+# Switches, numbers, variants.
+
+
+def test_the_environment_sets_switches(monkeypatch):
+    monkeypatch.setenv("KGEN_DSPARK_FUSED", "1")
+    switches = type(dspark.DecodeStep.SWITCHES)("KGEN_DSPARK", ("fused", "overlap"), {})
+    assert switches.read() == {"fused": True, "overlap": False}
+    monkeypatch.setenv("KGEN_DSPARK_OVERLAP", "yes")
+    switches = type(switches)("KGEN_DSPARK", ("fused", "overlap"), {})
+    with pytest.raises(dspark.KgenCallError, match="KGEN_DSPARK_OVERLAP is 0 or 1, not 'yes'"):
+        switches.read()
+
+
+def test_wrong_switches_are_refused():
+    with pytest.raises(dspark.KgenCallError, match="`fused_norm` needs `fused`"):
+        dspark.configure(fused_norm=True)
+    with pytest.raises(dspark.KgenCallError, match="True or False"):
+        dspark.configure(fused=1)
+    assert not any(dspark.DecodeStep.SWITCHES.read().values())
+
+
+@pytest.mark.parametrize(
+    "numbers, words",
+    [
+        ({"G": 5}, "`G` is 5, but the step was made for 0 .. 4"),
+        ({"K": 4}, "`K` is 4, but the step was made for 0 .. 3"),
+        ({"H": 16}, "`H` is 16, but the step was made for 8"),
+    ],
+)
+def test_a_number_that_does_not_fit(device, numbers, words):
+    with pytest.raises(dspark.KgenCallError, match=words):
+        Engine(device).run(1, **numbers)
+
+
+def test_a_number_that_is_missing(device):
+    engine = Engine(device)
+    with pytest.raises(dspark.KgenCallError, match="`num_contexts` must be given"):
+        engine.step(num_seqs=5)
+    with pytest.raises(dspark.KgenCallError, match="`H` must be given: the buffer `embed_rows`"):
+        Engine(device, H=None)
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"ctx_len": None}, "`ctx_len` is missing; it must be a tensor i64\\[slots\\]"),
+        ({"sample": 3}, "`sample` must be a function"),
+        ({"ctx_len": torch.zeros(6)}, "it has dtype torch.float32"),
+        ({"pool": torch.zeros(3)}, "`pool` must be a list of tensors"),
+    ],
+)
+def test_a_step_made_wrongly(device, changes, words):
+    moved = {n: v.to(device) if isinstance(v, torch.Tensor) else v for n, v in changes.items()}
+    with pytest.raises(dspark.KgenCallError, match=words):
+        Engine(device, **moved)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a graph needs a GPU")
+@pytest.mark.parametrize("fused, overlap", SETTINGS)
+def test_a_captured_step_gives_the_eager_bits(device, fused, overlap):
+    eager, engine = Engine(device), Engine(device)
+    eager.run(4)
+    dspark.configure(fused=fused, overlap=overlap)
+    Engine(device).run(1)  # compiles; another engine's state
+    targets = engine.targets
+    engine.targets = targets.clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        engine.step(G=4, num_contexts=1, num_seqs=5)
+    for number in range(4):
+        engine.targets[0] = targets[number]
+        rows = eager.hidden_rows
+        engine.hidden_rows.copy_(rows * (number + 1) if number else rows)
+        graph.replay()
+    torch.cuda.synchronize()
+    assert differences(eager.tensors(), engine.tensors()) == []
+
+
+def test_after_warm_up_no_step_needs_a_variant(device, monkeypatch):
+    from generated.dspark import _launch
+
+    monkeypatch.setattr(_launch, "_variants", set())
+    done = dspark.warmup(device, K=[2, 3], K1=[3, 4], W=[2, 3], L=2, D=8, R=4, half=2, page_size=4)
+    assert done["context_positions"] == 2
+    assert done["accept_prefix"] == 2
+    dspark.no_jit()
+    try:
+        dspark.configure(fused=True, overlap=True)
+        engine = Engine(device)
+        engine.run(2)
+        engine.run(1, G=1, num_contexts=3)
+        engine.run(1, K=2, W=2)
+        dspark.configure(fused_norm=True)
+        engine.run(1, G=3)
+        with pytest.raises(dspark.KgenCallError, match=r"no variant for .*K=1.* was launched"):
+            engine.run(1, K=1, W=1)
+        with pytest.raises(dspark.KgenCallError, match="`K9` is no static size"):
+            dspark.warmup(device, K9=3)
+    finally:
+        dspark.no_jit(False)
