@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kgen.analysis import clashes
 from kgen.analysis.ranges import Ranges
 from kgen.diagnostics import Report, listed
 from kgen.lang.text import spec_text
@@ -256,6 +257,7 @@ def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
                 "store at an index that is theirs alone; if a tensor gives the place, declare it "
                 "`distinct`; or say who wins (`collide: first k`), or why it can't happen (`trusted: "
                 "reason`)",
+                example=clashes.meeting(group, store, store),
             )
         undefined += [Undefined(store.tensor, dim, value) for dim, value in repeats]
         for other in group.stores[:number]:
@@ -268,6 +270,7 @@ def check_places(group: Group, report: Report) -> tuple[Undefined, ...]:
                     f"`{store.target_text}` and `{other.target_text}` may be one place",
                     "one store for each place: join them with `a if condition else b`",
                     ((other.span, "the other store"),),
+                    clashes.meeting(group, other, store),
                 )
     for tensor in group.tensors.values():
         if tensor.mode == "out":
@@ -316,6 +319,7 @@ def _check_covered(algebra: Algebra, tensor: Tensor, report: Report) -> None:
         f"store at every index of {tensor.text}, without `when`; or declare it with mode: inout "
         "if the rest shall keep what it held",
         tuple((store.span, "a store") for store in stores),
+        clashes.gap(algebra.group, tensor),
     )
 
 
@@ -350,6 +354,7 @@ def check_races(
                 "program may store there first",
                 "read it at the index that it is stored at, or store to another tensor",
                 ((load.span, "the read"),),
+                clashes.race(group, store, programs),
             )
             return
 

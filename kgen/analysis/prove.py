@@ -28,7 +28,7 @@ How = Literal["ranges", "guards", "trusted"]
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Why a load or a store is inside its tensor, as a page shows it.
+    """Why a load or a store is inside its tensor, or a number in its type, as a page shows it.
 
     `how`: by declared ranges alone, by the conditions in `because` that guard it, or by the reason there.
     """
@@ -78,7 +78,9 @@ def prove(group: Group, report: Report) -> tuple[Proof, ...] | None:
             )
     if len(report.diagnostics) > before:
         return None
-    return tuple(dict.fromkeys(proof for proof in proofs if proof.kind in ("load", "store")))
+    # Arithmetic is of interest to a reader only where it is trusted.
+    told = [each for each in proofs if each.kind in ("load", "store") or each.how == "trusted"]
+    return tuple(dict.fromkeys(told))
 
 
 def _because(obligation: Obligation, bounds: Bounds) -> tuple[How, tuple[str, ...]]:

@@ -64,16 +64,44 @@ def search(group: Group, obligation: Obligation) -> Example | None:
             if fault is not None:
                 found.append(fault)
         if found:
-            return example(_shrunk(obligation, min(found, key=_weight)))
+            fault = _shrunk(obligation, min(found, key=_weight))
+            return example(fault.world, fault.point, fault.text)
     return None
 
 
 def _try(group: Group, obligation: Obligation, dice: _Dice, top: int) -> Fault | None:
+    world = _world(group, dice, top)
+    if world is None:
+        return None
+    try:
+        point = {}
+        for index in group.extents:
+            if index not in obligation.axes:
+                continue
+            extent = world.at(group.extents[index], {})
+            if extent < 1:
+                return None
+            point[index] = (0, extent - 1, dice.below(extent))[dice.below(3)]
+        return broken(obligation, world, point)
+    except ImpossibleError:
+        return None
+
+
+def worlds(group: Group, top: int, tries: int) -> Iterator[World]:
+    """Legal worlds at which the group is launched, with sizes of at most `top` where they can be."""
+    dice = _Dice(top + 1)
+    for _ in range(tries):
+        world = _world(group, dice, top)
+        if world is not None and (group.when is None or world.at(group.when, {})):
+            yield world
+
+
+def _world(group: Group, dice: _Dice, top: int) -> World | None:
+    """A legal call; its elements are chosen when they are read."""
     params = _params(group, dice, top)
     if params is None:
         return None
     sizes = [params[name] for name in group.sizes]
-
     style = dice.below(6)
 
     def draw(_: Tensor, low: int, high: int, taken: set[int]) -> int:
@@ -89,17 +117,7 @@ def _try(group: Group, obligation: Obligation, dice: _Dice, top: int) -> Fault |
     given = {t.name: bool(dice.below(2)) for t in group.tensors.values() if t.optional}
     world = World(group, params, given, draw)
     try:
-        if not world.legal():
-            return None
-        point = {}
-        for index in group.extents:
-            if index not in obligation.axes:
-                continue
-            extent = world.at(group.extents[index], {})
-            if extent < 1:
-                return None
-            point[index] = (0, extent - 1, dice.below(extent))[dice.below(3)]
-        return broken(obligation, world, point)
+        return world if world.legal() else None
     except ImpossibleError:
         return None
 
@@ -254,16 +272,15 @@ def simplest(_: Tensor, low: int, high: int, taken: set[int]) -> int:
     raise ImpossibleError
 
 
-def example(fault: Fault) -> Example:
-    """A fault as the diagnostic shows it."""
-    world = fault.world
+def example(world: World, point: Point, text: str) -> Example:
+    """What happens in a world, as a diagnostic shows it: what was looked at last is what matters."""
     shown = [name for name in world.params if name in world.used]
     ordered = [*world.group.sizes, *world.group.scalars]
     return Example(
         params=tuple((name, world.params[name]) for name in ordered if name in world.params),
         given=tuple(world.given.items()),
-        point=tuple(fault.point.items()),
+        point=tuple(point.items()),
         elements=tuple((name, place, number) for (name, place), number in world.read.items()),
         shown=tuple(name for name in ordered if name in shown),
-        fault=fault.text,
+        fault=text,
     )

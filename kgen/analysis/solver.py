@@ -36,7 +36,8 @@ from kgen.lang.types import FLOATS, LIMITS, DType
 
 Term: TypeAlias = Any  # z3 has no types
 
-_MILLISECONDS = 500
+_EFFORT = 3_000_000  # z3's own count, about half a second: the same verdict on every machine
+_MILLISECONDS = 10_000  # in case that count runs slowly
 # How large sizes and other numbers are at most; the last try says nothing of them.
 _SMALL = ((3, 8), (3, 64), (8, 2**12), (0, 0))
 
@@ -56,6 +57,7 @@ def decide(group: Group, obligation: Obligation, ranges: Ranges) -> bool | Examp
         axioms.append(formula.inside(load))  # which is shown by itself, or refused
     goal = formula.goal(obligation)
     solver = z3.Solver()
+    solver.set("rlimit", _EFFORT)
     solver.set("timeout", _MILLISECONDS)
     solver.set("random_seed", 0)
     solver.add(*axioms, z3.Not(goal))
@@ -328,4 +330,4 @@ def _shown(group: Group, obligation: Obligation, formula: _Formula, model: Any) 
         fault = broken(obligation, world, point) if world.legal() else None
     except ImpossibleError:
         return None
-    return example(fault) if fault is not None else None
+    return example(fault.world, fault.point, fault.text) if fault is not None else None

@@ -56,6 +56,8 @@ _OPERATORS: dict[str, Callable[..., int]] = {
     "mul": operator.mul,
     "floordiv": operator.floordiv,
     "mod": operator.mod,
+    "truncdiv": operator.floordiv,  # which is marked so only where they agree
+    "truncmod": operator.mod,
     "neg": operator.neg,
     "abs": abs,
     "min": min,
@@ -118,7 +120,7 @@ class World:
                 if any(arg.dtype in FLOATS for arg in args):
                     raise ImpossibleError
                 numbers = [self.at(arg, point) for arg in args]
-                if op in ("floordiv", "mod") and numbers[1] == 0:
+                if op in ("floordiv", "mod", "truncdiv", "truncmod") and numbers[1] == 0:
                     raise ImpossibleError
                 return int(_OPERATORS[op](*numbers))
             case Scan(kind, index, arg):

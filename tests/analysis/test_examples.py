@@ -173,6 +173,55 @@ def test_each_promise_of_a_group_is_needed(
     sees(f"{text}\n", group, tmp_path, monkeypatch)
 
 
+PLACES = {
+    path.stem: path.read_text(encoding="utf-8")
+    for code in ("collision", "partly-stored", "race")
+    for path in sorted(BAD.glob(f"{code}*.yaml"))
+}
+POISON = 77
+# A loop's turns are the kernel's affair; the other one fills its tensor, though kgen can't see it.
+NO_CLASH = {"race-loop", "partly-stored-unknown"}
+
+
+@pytest.mark.parametrize("name", sorted(set(PLACES) - NO_CLASH))
+def test_the_oracle_sees_stores_that_meet_miss_or_race(name: str, tmp_path: Path) -> None:
+    text = PLACES[name]
+    (tmp_path / "pack").mkdir()
+    (tmp_path / "pack" / "spec.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(SpecError) as raised:
+        compile_specs(tmp_path)
+    (found,) = raised.value.report.ordered()
+    example = found.example
+    assert example is not None
+    call: dict[str, Any] = {}
+    values = dict(example.params)
+    spec = yaml.load(text, yaml.BaseLoader)
+    for tensor, entry in spec["tensors"].items():
+        kind = entry if isinstance(entry, str) else entry["type"]
+        dtype, dims = kind.rstrip("]").split("[", 1)
+        shape = [eval(dim, {}, values) for dim in dims.split(",")]
+        call[tensor] = torch.full(shape, POISON).to(spec_oracle._TYPES[dtype])
+        low = "" if isinstance(entry, str) else entry.get("values", "").split("..")[0]
+        call[tensor][:] = eval(low, {}, values) if low else POISON
+    call |= {name: number for name, number in values.items() if name in spec.get("scalars", {})}
+    for tensor, place, number in example.elements:
+        call[tensor][place] = number
+    tensor, place = example.fault.split("`")[1].rstrip("]").split("[")
+    at = tuple(int(each) for each in place.split(","))
+    if found.code == "collision":
+        with pytest.raises(spec_oracle.WildIndex, match="twice"):
+            spec_oracle.expected(text, call)
+        return
+    first = spec_oracle.expected(text, call)[tensor]
+    call[tensor][at] += 1
+    second = spec_oracle.expected(text, call)[tensor]
+    if found.code == "partly-stored":
+        assert first[at] != second[at]  # it holds what it held
+    else:
+        first[at] = second[at]
+        assert not torch.equal(first, second)  # another place has what was read there
+
+
 def test_examples_are_small() -> None:
     """A person can check an example by hand."""
     for name in set(CASES) - NO_EXAMPLE:

@@ -187,6 +187,7 @@ def test_what_is_trusted_is_believed(front) -> None:
     told = {proof.text: (proof.how, proof.because) for proof in proofs}
     assert told["x[wild[r]]"] == ("trusted", ("The engine says so.",))
     assert told["full[narrow[r] + 1]"] == ("trusted", ("likewise",))
+    assert told["narrow[r] + 1"] == ("trusted", ("likewise",))
 
 
 def test_a_trusted_place_is_one_of_an_out_tensor_too(front) -> None:
