@@ -242,6 +242,8 @@ def test_wrong_switches_are_refused():
         ({"G": 5}, "`G` is 5, but the step was made for 0 .. 4"),
         ({"K": 4}, "`K` is 4, but the step was made for 0 .. 3"),
         ({"H": 16}, "`H` is 16, but the step was made for 8"),
+        ({"G": True}, "`G` must be a number; it is bool"),
+        ({"G": torch.tensor(2)}, "`G` must be a number; it is Tensor"),
     ],
 )
 def test_a_number_that_does_not_fit(device, numbers, words):
@@ -309,7 +311,7 @@ def test_after_warm_up_no_step_needs_a_variant(device, monkeypatch):
         engine.run(1, K=2, W=2)
         dspark.configure(fused_norm=True)
         engine.run(1, G=3)
-        with pytest.raises(dspark.KgenCallError, match=r"no variant for .*K=1.* was launched"):
+        with pytest.raises(dspark.KgenCallError, match=r"no variant for .*K1=2.* was launched"):
             engine.run(1, K=1, W=1)
         with pytest.raises(dspark.KgenCallError, match="`K9` is no static size"):
             dspark.warmup(device, K9=3)

@@ -158,7 +158,7 @@ class Step:
                 raise self._fail(f"`{name}` must be a function; it is {type(function).__name__}")
         self._given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         self.device = self._check_tensors()
-        self._start = {name: value for name, value in numbers.items() if value is not None}
+        self._start = self._said(numbers)
         self._most = self._evaluate(self._start)
         self._buffers: dict[str, torch.Tensor] = {}
         for name, declared in self.TENSORS.items():
@@ -169,6 +169,10 @@ class Step:
                 self._buffers[name] = torch.zeros(count, dtype=declared.dtype, device=self.device)
         self._saved = {name: torch.empty_like(self._given[name]) for name in self.RESTORE}
         self._streams = Streams(self.device)
+        self._when = Expr(self.WHEN) if self.WHEN else None
+        dims = [dim for each in self.TENSORS.values() if each.buffer for dim in each.dims]
+        self._fixed = {name for dim in dims for name in Expr(dim).code.co_names}
+        self._fixed -= set(self.VARIES)
         self._known: dict[tuple[Any, ...], SimpleNamespace] = {}
         self._last: SimpleNamespace | None = None
 
@@ -233,16 +237,17 @@ class Step:
 
     def _values(self, numbers: dict[str, Any]) -> SimpleNamespace:
         """The step's tensors, cut to its sizes, and its numbers."""
-        for name, value in numbers.items():
-            if value is not None and name not in self.VARIES and name in self._start:
-                most = self._start[name]
-                if name in self._sizes_of_buffers() and value != most:
-                    raise self._fail(f"`{name}` is {value}, but the step was made for {most}")
-            if value is not None and name in self.VARIES and not 0 <= value <= self._most[name]:
+        said = self._said(numbers)
+        for name, value in said.items():
+            if name in self._fixed and value != self._start[name]:
+                raise self._fail(
+                    f"`{name}` is {value}, but the step was made for {self._start[name]}"
+                )
+            if name in self.VARIES and not 0 <= value <= self._most[name]:
                 raise self._fail(
                     f"`{name}` is {value}, but the step was made for 0 .. {self._most[name]}"
                 )
-        wanted = self._start | {n: v for n, v in numbers.items() if v is not None}
+        wanted = self._start | said
         missing = [name for name in self.NUMBERS if name not in wanted]
         if missing:
             raise self._fail(f"`{missing[0]}` must be given, to the step or when it is made")
@@ -254,12 +259,14 @@ class Step:
             known = self._known[key] = self._cut(self._evaluate(wanted))
         return known
 
-    def _sizes_of_buffers(self) -> set[str]:
-        names: set[str] = set()
-        for declared in self.TENSORS.values():
-            if declared.buffer:
-                names |= {n for dim in declared.dims for n in Expr(dim).code.co_names}
-        return names
+    def _said(self, numbers: dict[str, Any]) -> dict[str, Any]:
+        """The numbers that are given."""
+        for name, value in numbers.items():
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int | float)
+            ):
+                raise self._fail(f"`{name}` must be a number; it is {type(value).__name__}")
+        return {name: value for name, value in numbers.items() if value is not None}
 
     def _cut(self, values: dict[str, Any]) -> SimpleNamespace:
         found = dict(values)
@@ -316,7 +323,7 @@ class Step:
     ) -> None:
         """One step; the state is as before it if a stage raises."""
         v = self._values(numbers)
-        if self.WHEN and not Expr(self.WHEN)(dict(vars(v))):
+        if self._when is not None and not self._when(vars(v)):
             stages = idle
         # While a graph is captured nothing runs, so there is nothing to put back.
         capturing = self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
