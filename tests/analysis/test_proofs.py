@@ -218,7 +218,7 @@ def test_no_small_world_breaks_a_proof(seed: int, alone: bool, front, monkeypatc
     assert tried >= 20
 
 
-GROUPS = sorted(path.stem for path in (ROOT / "specs" / "dspark").glob("*.yaml"))
+GROUPS = sorted({p.stem for p in (ROOT / "specs" / "dspark").glob("*.yaml")} - {"step"})
 
 
 @pytest.mark.parametrize("group", GROUPS)
