@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from steps import MAX_CTX, Engine
 
 from generated import dspark
 from kgen.build import compile_specs
-from kgen.diagnostics import Report, Span
+from kgen.diagnostics import Report, Span, SpecError
 from kgen.plan.streams import Stage, free_stages, schedule
 from kgen.spec.located import Text
 from kgen.spec.step import StepSpec
@@ -126,6 +128,39 @@ def test_the_projection_waits_for_nothing_and_the_write_for_it():
     assert order.index(("wait", "context_positions")) < order.index(("run", "gen_bookkeeping"))
     assert order.index(("wait", "norm_rope")) < order.index(("run", "context_kv_write"))
     assert order.index(("run", "begin_block")) < order.index(("wait", "norm_rope"))
+
+
+WORDS = "x y z total project load row_stats scale R K l 1 class self not {} [] l: null".split()
+
+
+def test_a_changed_step_is_refused_or_python(tmp_path):
+    """A word changed, a line left out or doubled: no traceback, and no generated file that can't be read."""
+    source = ROOT / "tests" / "specs_bad" / "step-race"
+    text = (source / "step.yaml").read_text().replace("beside: [scale]", "beside: [load]")
+    chance = random.Random(3)
+    accepted = 0
+    shutil.copytree(source, tmp_path / "made")
+    for _ in range(300):
+        lines = text.splitlines()
+        for _ in range(chance.randint(1, 2)):
+            at = chance.randrange(len(lines))
+            kind = chance.randrange(4)
+            if kind == 0:
+                del lines[at]
+            elif kind == 1:
+                lines.insert(at, chance.choice(lines))
+            else:
+                words = re.split(r"(\W+)", lines[at])
+                words[chance.randrange(len(words))] = chance.choice(WORDS)
+                lines[at] = "".join(words)
+        (tmp_path / "made" / "step.yaml").write_text("\n".join(lines) + "\n")
+        try:
+            (built,) = compile_specs(tmp_path / "made")
+        except SpecError:
+            continue
+        accepted += 1
+        compile(built.files["step.py"], "step.py", "exec")
+    assert accepted > 15
 
 
 # What a step does.

@@ -288,14 +288,14 @@ class DecodeStep(Step):
             KgenCallError: a number is missing or does not fit; nothing was written.
             Exception: whatever a stage raises; the tensors of `RESTORE` are as before the step.
         """
-        on = self.SWITCHES.read()
-        self._groups = FUSED if on["fused"] else EAGER
-        self._on = on
-        stages = self._serial
-        if on["overlap"]:
-            stages = self._overlapped
-            if on["fused_norm"]:
-                stages = self._overlapped_fused_norm
+        _on = self.SWITCHES.read()
+        self._groups = FUSED if _on["fused"] else EAGER
+        self._on = _on
+        _stages = self._serial
+        if _on["overlap"]:
+            _stages = self._overlapped
+            if _on["fused_norm"]:
+                _stages = self._overlapped_fused_norm
         self._run(
             {
                 "G": G,
@@ -311,103 +311,103 @@ class DecodeStep(Step):
                 "eps": eps,
             },
             self._idle,
-            stages,
+            _stages,
         )
 
     def _idle(self, v: SimpleNamespace) -> None:
         """What runs where `G > 0` is false."""
-        self._refresh_block_tables(v)
+        self._stage_refresh_block_tables(v)
 
     def _serial(self, v: SimpleNamespace) -> None:
         """The stages in order, on one stream."""
-        self._refresh_block_tables(v)
-        self._sample(v)
-        self._accept_prefix(v)
-        self._context_positions(v)
-        self._gen_bookkeeping(v)
-        self._embed(v)
-        self._noise_block(v)
-        self._block_fixup(v)
-        self._begin_block(v)
-        self._project(v)
+        self._stage_refresh_block_tables(v)
+        self._stage_sample(v)
+        self._stage_accept_prefix(v)
+        self._stage_context_positions(v)
+        self._stage_gen_bookkeeping(v)
+        self._stage_embed(v)
+        self._stage_noise_block(v)
+        self._stage_block_fixup(v)
+        self._stage_begin_block(v)
+        self._stage_project(v)
         if not self._on["fused_norm"]:
-            self._context_kv_stage(v)
-            self._norm_rope(v)
-            self._context_kv_write(v)
+            self._stage_context_kv_stage(v)
+            self._stage_norm_rope(v)
+            self._stage_context_kv_write(v)
         if self._on["fused_norm"]:
-            self._context_kv_norm_rope_write(v)
+            self._stage_context_kv_norm_rope_write(v)
         for l in range(v.L):
-            self._layer_latents(v, l)
+            self._stage_layer_latents(v, l)
             if not self._on["fused_norm"]:
-                self._layer_norm_rope(v, l)
-                self._block_write(v, l)
+                self._stage_layer_norm_rope(v, l)
+                self._stage_block_write(v, l)
             if self._on["fused_norm"]:
-                self._block_norm_rope_write(v, l)
-            self._attend(v, l)
-        self._propose(v)
+                self._stage_block_norm_rope_write(v, l)
+            self._stage_attend(v, l)
+        self._stage_propose(v)
 
     def _overlapped(self, v: SimpleNamespace) -> None:
         """Likewise, on two streams."""
         streams = self._streams
         streams.fork()
         with streams.aux():
-            self._context_positions(v)
+            self._stage_context_positions(v)
             streams.record("context_positions")
-            self._project(v)
-            self._context_kv_stage(v)
-            self._norm_rope(v)
+            self._stage_project(v)
+            self._stage_context_kv_stage(v)
+            self._stage_norm_rope(v)
             streams.record("norm_rope")
-        self._refresh_block_tables(v)
-        self._sample(v)
-        self._accept_prefix(v)
+        self._stage_refresh_block_tables(v)
+        self._stage_sample(v)
+        self._stage_accept_prefix(v)
         # context_positions reads ctx_len, gen_bookkeeping writes it
         streams.wait("context_positions")
-        self._gen_bookkeeping(v)
-        self._embed(v)
-        self._noise_block(v)
-        self._block_fixup(v)
-        self._begin_block(v)
+        self._stage_gen_bookkeeping(v)
+        self._stage_embed(v)
+        self._stage_noise_block(v)
+        self._stage_block_fixup(v)
+        self._stage_begin_block(v)
         # norm_rope writes normed, context_kv_write reads it
         streams.wait("norm_rope")
-        self._context_kv_write(v)
+        self._stage_context_kv_write(v)
         for l in range(v.L):
-            self._layer_latents(v, l)
-            self._layer_norm_rope(v, l)
-            self._block_write(v, l)
-            self._attend(v, l)
-        self._propose(v)
+            self._stage_layer_latents(v, l)
+            self._stage_layer_norm_rope(v, l)
+            self._stage_block_write(v, l)
+            self._stage_attend(v, l)
+        self._stage_propose(v)
 
     def _overlapped_fused_norm(self, v: SimpleNamespace) -> None:
         """Likewise, on two streams."""
         streams = self._streams
         streams.fork()
         with streams.aux():
-            self._context_positions(v)
+            self._stage_context_positions(v)
             streams.record("context_positions")
-            self._project(v)
+            self._stage_project(v)
             streams.record("project")
-        self._refresh_block_tables(v)
-        self._sample(v)
-        self._accept_prefix(v)
+        self._stage_refresh_block_tables(v)
+        self._stage_sample(v)
+        self._stage_accept_prefix(v)
         # context_positions reads ctx_len, gen_bookkeeping writes it
         streams.wait("context_positions")
-        self._gen_bookkeeping(v)
-        self._embed(v)
-        self._noise_block(v)
-        self._block_fixup(v)
-        self._begin_block(v)
+        self._stage_gen_bookkeeping(v)
+        self._stage_embed(v)
+        self._stage_noise_block(v)
+        self._stage_block_fixup(v)
+        self._stage_begin_block(v)
         # project writes latents, context_kv_norm_rope_write reads it
         streams.wait("project")
-        self._context_kv_norm_rope_write(v)
+        self._stage_context_kv_norm_rope_write(v)
         for l in range(v.L):
-            self._layer_latents(v, l)
-            self._block_norm_rope_write(v, l)
-            self._attend(v, l)
-        self._propose(v)
+            self._stage_layer_latents(v, l)
+            self._stage_block_norm_rope_write(v, l)
+            self._stage_attend(v, l)
+        self._stage_propose(v)
 
     # The stages.
 
-    def _refresh_block_tables(self, v: SimpleNamespace) -> None:
+    def _stage_refresh_block_tables(self, v: SimpleNamespace) -> None:
         """Decodes this step's block offsets into the persistent block table and counts each row's blocks."""
         self._groups["refresh_block_tables"](
             block_offsets=v.block_offsets,
@@ -418,11 +418,11 @@ class DecodeStep(Step):
             num_seqs=v.num_seqs,
         )
 
-    def _sample(self, v: SimpleNamespace) -> None:
+    def _stage_sample(self, v: SimpleNamespace) -> None:
         """The target's own token after each draft token, the argmax over the vocabulary."""
         self._calls["sample"](**v.calls["sample"])
 
-    def _accept_prefix(self, v: SimpleNamespace) -> None:
+    def _stage_accept_prefix(self, v: SimpleNamespace) -> None:
         """Accepts the longest prefix on which the draft and the target agree, and one token more."""
         self._groups["accept_prefix"](
             target_tokens=v.target_tokens,
@@ -434,7 +434,7 @@ class DecodeStep(Step):
             num_contexts=v.num_contexts,
         )
 
-    def _context_positions(self, v: SimpleNamespace) -> None:
+    def _stage_context_positions(self, v: SimpleNamespace) -> None:
         """The positions of the K1 context tokens that each generation request may add in this step."""
         self._groups["context_positions"](
             ctx_len=v.ctx_len,
@@ -443,7 +443,7 @@ class DecodeStep(Step):
             num_contexts=v.num_contexts,
         )
 
-    def _gen_bookkeeping(self, v: SimpleNamespace) -> None:
+    def _stage_gen_bookkeeping(self, v: SimpleNamespace) -> None:
         """One decode step's bookkeeping for the generation requests, before the embedding."""
         self._groups["gen_bookkeeping"](
             accepted_tokens=v.accepted_tokens,
@@ -466,15 +466,15 @@ class DecodeStep(Step):
             page_size=v.page_size,
         )
 
-    def _embed(self, v: SimpleNamespace) -> None:
+    def _stage_embed(self, v: SimpleNamespace) -> None:
         """Rows of the embedding table, which may be sharded over ranks."""
         self._calls["embed"](**v.calls["embed"])
 
-    def _noise_block(self, v: SimpleNamespace) -> None:
+    def _stage_noise_block(self, v: SimpleNamespace) -> None:
         """The draft block's input: each request's own embedding row, then the mask token's."""
         self._groups["noise_block"](embed_rows=v.embed_rows, noise=v.noise)
 
-    def _block_fixup(self, v: SimpleNamespace) -> None:
+    def _stage_block_fixup(self, v: SimpleNamespace) -> None:
         """Where the draft block's own latents go, and the page tables and lengths that attention reads."""
         self._groups["block_fixup"](
             num_ctx=v.num_ctx,
@@ -487,23 +487,23 @@ class DecodeStep(Step):
             page_size=v.page_size,
         )
 
-    def _begin_block(self, v: SimpleNamespace) -> None:
+    def _stage_begin_block(self, v: SimpleNamespace) -> None:
         """The draft block's input to the drafter's first layer."""
         self._calls["begin_block"](**v.calls["begin_block"])
 
-    def _project(self, v: SimpleNamespace) -> None:
+    def _stage_project(self, v: SimpleNamespace) -> None:
         """Captured hidden states to the context latents of all layers."""
         self._calls["project"](**v.calls["project"])
 
-    def _context_kv_stage(self, v: SimpleNamespace) -> None:
+    def _stage_context_kv_stage(self, v: SimpleNamespace) -> None:
         """Each layer's context latents, made contiguous."""
         self._groups["context_kv_stage"](latents=v.latents, staged=v.staged)
 
-    def _norm_rope(self, v: SimpleNamespace) -> None:
+    def _stage_norm_rope(self, v: SimpleNamespace) -> None:
         """The engine's own norm and rope of the context latents, a layer at a time."""
         self._calls["norm_rope"](**v.calls["norm_rope"])
 
-    def _context_kv_write(self, v: SimpleNamespace) -> None:
+    def _stage_context_kv_write(self, v: SimpleNamespace) -> None:
         """Masks the context latents of all layers and writes them to their pages."""
         self._groups["context_kv_write"](
             normed=v.normed,
@@ -513,7 +513,7 @@ class DecodeStep(Step):
             pool=v.pool,
         )
 
-    def _context_kv_norm_rope_write(self, v: SimpleNamespace) -> None:
+    def _stage_context_kv_norm_rope_write(self, v: SimpleNamespace) -> None:
         """Norms, ropes and masks the context latents of all layers and writes them to their pages."""
         self._groups["context_kv_norm_rope_write"](
             latents=v.latents,
@@ -528,15 +528,15 @@ class DecodeStep(Step):
             max_ctx=v.max_ctx,
         )
 
-    def _layer_latents(self, v: SimpleNamespace, l: int) -> None:
+    def _stage_layer_latents(self, v: SimpleNamespace, l: int) -> None:
         """One layer's latents of the draft block, before norm and rope."""
         self._calls["layer_latents"](l=l, **v.calls["layer_latents"])
 
-    def _layer_norm_rope(self, v: SimpleNamespace, l: int) -> None:
+    def _stage_layer_norm_rope(self, v: SimpleNamespace, l: int) -> None:
         """The engine's own norm and rope of the block's latents."""
         self._calls["layer_norm_rope"](l=l, **v.calls["layer_norm_rope"])
 
-    def _block_write(self, v: SimpleNamespace, l: int) -> None:
+    def _stage_block_write(self, v: SimpleNamespace, l: int) -> None:
         """Writes one layer's latents of the draft block to their pages."""
         self._groups["block_write"](
             block_latents=v.block_normed,
@@ -545,7 +545,7 @@ class DecodeStep(Step):
             pool=v.pool[l],
         )
 
-    def _block_norm_rope_write(self, v: SimpleNamespace, l: int) -> None:
+    def _stage_block_norm_rope_write(self, v: SimpleNamespace, l: int) -> None:
         """Norms and ropes one layer's latents of the draft block and writes them to their pages."""
         self._groups["block_norm_rope_write"](
             block_latents=v.block_latents,
@@ -560,10 +560,10 @@ class DecodeStep(Step):
             max_ctx=v.max_ctx,
         )
 
-    def _attend(self, v: SimpleNamespace, l: int) -> None:
+    def _stage_attend(self, v: SimpleNamespace, l: int) -> None:
         """One layer's attention over its pages, and what follows in the layer."""
         self._calls["attend"](pool=v.pool[l], l=l, **v.calls["attend"])
 
-    def _propose(self, v: SimpleNamespace) -> None:
+    def _stage_propose(self, v: SimpleNamespace) -> None:
         """Logits of the block and the draft tokens of the next step."""
         self._calls["propose"](**v.calls["propose"])

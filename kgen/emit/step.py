@@ -11,7 +11,8 @@ import textwrap
 from dataclasses import dataclass
 
 from kgen.emit.layout import wrap
-from kgen.plan.step import StepPlan, StepTensor
+from kgen.plan.step import StepPlan
+from kgen.plan.stepnames import StepTensor
 from kgen.plan.streams import Do, Names, Stage, free_stages
 
 
@@ -184,7 +185,7 @@ class StepView:
 
     def _call(self) -> list[str]:
         plan = self.plan
-        lines = ["def __call__(", "    self,", "    *,"]
+        lines = ["def __call__(", "    self,", *(["    *,"] if plan.numbers else [])]
         lines += [f"    {name}: {self._number(name)} | None = None," for name in plan.numbers]
         lines += [
             ") -> None:",
@@ -194,27 +195,27 @@ class StepView:
             "        KgenCallError: a number is missing or does not fit; nothing was written.",
             "        Exception: whatever a stage raises; the tensors of `RESTORE` are as before the step.",
             '    """',
-            "    on = self.SWITCHES.read()",
-            '    self._groups = FUSED if on["fused"] else EAGER',
-            "    self._on = on",
-            "    stages = self._serial",
-            '    if on["overlap"]:',
+            "    _on = self.SWITCHES.read()",
+            '    self._groups = FUSED if _on["fused"] else EAGER',
+            "    self._on = _on",
+            "    _stages = self._serial",
+            '    if _on["overlap"]:',
         ]
         for switches in plan.plans:
-            test = " and ".join(f'on["{name}"]' for name in sorted(switches))
+            test = " and ".join(f'_on["{name}"]' for name in sorted(switches))
             pad = "        "
             if test:
                 lines.append(f"        if {test}:")
                 pad += "    "
-            lines.append(f"{pad}stages = self.{_overlap(switches)}")
+            lines.append(f"{pad}_stages = self.{_overlap(switches)}")
         numbers = _table({name: name for name in plan.numbers})
-        lines.append(f"    self._run({numbers}, self._idle, stages)")
+        lines.append(f"    self._run({numbers}, self._idle, _stages)")
         always = [stage for stage in plan.stages if stage.always]
         lines += ["", "def _idle(self, v: SimpleNamespace) -> None:"]
         lines.append(
             f'    """What runs where `{plan.spec.when.value if plan.spec.when else ""}` is false."""'
         )
-        return lines + [f"    {_run(stage)}" for stage in always]
+        return lines + _indent(_stages(tuple(always)))
 
     def _serial(self) -> list[str]:
         lines = [
@@ -241,7 +242,7 @@ class StepView:
 
     def _method(self, stage: Stage) -> list[str]:
         takes = "".join(f", {index}: int" for index in stage.loops)
-        lines = [f"def _{stage.method}(self, v: SimpleNamespace{takes}) -> None:"]
+        lines = [f"def _stage_{stage.method}(self, v: SimpleNamespace{takes}) -> None:"]
         if stage.kind == "group":
             lines.append(f'    """{self.plan.groups[stage.name].summary}"""')
             args = [f"{name}=v.{text}" for name, text in stage.args]
@@ -346,7 +347,7 @@ def _filled(line: str) -> list[str]:
 
 
 def _run(stage: Stage) -> str:
-    return f"self._{stage.method}({', '.join(('v', *stage.loops))})"
+    return f"self._stage_{stage.method}({', '.join(('v', *stage.loops))})"
 
 
 def _overlap(on: Names) -> str:

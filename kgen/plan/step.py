@@ -13,24 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kgen.analysis.places import loads_of
-from kgen.diagnostics import Report, Span, nearest
-from kgen.lang.eager import eager_parameters
-from kgen.lang.text import spec_text
-from kgen.lang.typed import Group, Tensor
+from kgen.diagnostics import Report, nearest
+from kgen.lang.typed import Group
+from kgen.plan.stepnames import NAME, StepNames, StepTensor
 from kgen.plan.streams import Do, Names, Stage, every_stage, running_stages, schedule
 from kgen.spec.located import Text
 from kgen.spec.package import Package
 from kgen.spec.step import StageSpec, StepSpec
-
-
-@dataclass(frozen=True, slots=True)
-class StepTensor:
-    """A tensor of the step: element type, dimensions, and the length if it is a list."""
-
-    name: str
-    dtype: str
-    dims: tuple[str, ...]
-    length: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +63,29 @@ def make_step(package: Package, groups: dict[str, Group], report: Report) -> Ste
     return plan if len(report.diagnostics) == before else None
 
 
-class _Planner:
-    def __init__(
-        self, spec: StepSpec, package: Package, groups: dict[str, Group], report: Report
-    ) -> None:
-        self.spec, self.package, self.groups, self.report = spec, package, groups, report
-        self.tensors: dict[str, StepTensor] = {}
-        self.holders: dict[str, str] = {}
-        self.scalars: dict[str, str] = {}
-        self.sizes: dict[str, str | None] = {}
-        self.methods: dict[str, int] = {}
-        self.engine = {each.value for each in spec.engine}
+# What a condition on sizes and scalars is made of.
+_CONDITION = (
+    ast.Name,
+    ast.Load,
+    ast.Compare,
+    ast.cmpop,
+    ast.BoolOp,
+    ast.boolop,
+    ast.UnaryOp,
+    ast.Not,
+    ast.USub,
+    ast.BinOp,
+    ast.Add,
+    ast.Sub,
+    ast.Mult,
+)
 
+
+class _Planner(StepNames):
     def plan(self) -> StepPlan | None:
         before = len(self.report.diagnostics)
         self._collect(self.spec.stages, ())
+        self._check_clashes()
         if len(self.report.diagnostics) > before:
             return None
         stages = tuple(
@@ -130,111 +127,14 @@ class _Planner:
             plans=plans,
         )
 
-    def _fail(self, code: str, span: Span, message: str, help: str = "") -> None:
-        self.report.add(code, span, message, help)
-
-    # What the groups say of tensors, sizes and scalars.
-
-    def _collect(self, stages: tuple[StageSpec, ...], loops: tuple[str, ...]) -> None:
-        for stage in stages:
-            if stage.kind == "repeat":
-                self._collect(stage.stages, (*loops, stage.name.value))
-            elif stage.kind == "group":
-                self._collect_group(stage, loops)
-
-    def _collect_group(self, stage: StageSpec, loops: tuple[str, ...]) -> None:
-        group = self.groups.get(stage.name.value)
-        if group is None:
-            self._fail(
-                "unknown-in-step",
-                stage.name.span,
-                f"there is no group `{stage.name.value}` in this package",
-                nearest(stage.name.value, self.groups),
-            )
-            return
-        if group.eager is None:
-            self._fail(
-                "bad-stage",
-                stage.name.span,
-                f"`{group.name}` has no eager function, which is what runs where `fused` is off",
-                "write one in eager.py and name it in the group's spec: `eager: NAME`",
-            )
-            return
-        known = {*group.tensors, *group.scalars}
-        for argument, target in stage.bind:
-            if argument.value not in known:
-                self._fail(
-                    "unknown-in-step",
-                    argument.span,
-                    f"`{group.name}` has no argument `{argument.value}`",
-                    nearest(argument.value, known),
-                )
-            match = re.fullmatch(r"(\w+)(?:\[(\w+)\])?", target.value)
-            if match is None or (match[2] and match[2] not in loops):
-                self._fail(
-                    "bad-stage",
-                    target.span,
-                    f"`{target.value}` is not a name of the step",
-                    "write `name`, or `name[l]` with the index of the repeat around the stage",
-                )
-        bound = {argument.value: target.value for argument, target in stage.bind}
-        have = eager_parameters(self.package, group.eager)
-        for name in bound:
-            if name in known and name not in have:
-                self._fail(
-                    "bad-stage",
-                    stage.name.span,
-                    f"`{name}` is bound, but the eager function `{group.eager}` has no such argument",
-                    "without it the step would not be the same with `fused` off",
-                )
-        for tensor in group.tensors.values():
-            if tensor.optional and tensor.name not in bound:
-                continue
-            self._add_tensor(group, tensor, bound.get(tensor.name, tensor.name), stage)
-        for scalar in group.scalars.values():
-            if scalar.default is None or scalar.name in bound:
-                self.scalars.setdefault(bound.get(scalar.name, scalar.name), str(scalar.dtype))
-        for size in group.sizes.values():
-            text = spec_text(size.derived).text if size.derived is not None else None
-            self.sizes[size.name] = self.sizes.get(size.name) or text
-
-    def _add_tensor(self, group: Group, tensor: Tensor, target: str, stage: StageSpec) -> None:
-        name, _, index = target.removesuffix("]").partition("[")
-        dims = tuple(spec_text(dim).text for dim in tensor.dims)
-        length = spec_text(tensor.length).text if tensor.length is not None else None
-        found = StepTensor(name, str(tensor.dtype), dims, length)
-        known = self.tensors.get(name)
-        if (
-            index
-        ):  # one tensor of a list, or one row of a tensor; the whole is another stage's to say
-            if known is None:
-                return
-            same = known.dtype == found.dtype and (
-                known.dims == dims if known.length is not None else known.dims[1:] == dims
-            )
-        else:
-            same = known is None or (known.dtype, len(known.dims), known.length) == (
-                found.dtype,
-                len(dims),
-                length,
-            )
-        if not same and known is not None:
-            self._fail(
-                "bad-stage",
-                stage.name.span,
-                f"`{target}` is {_shown(found)} in `{group.name}`, but `{name}` is "
-                f"{_shown(known)} in `{self.holders[name]}`",
-                f"bind one of them to another name: bind: {{{tensor.name}: OTHER}}",
-            )
-        if known is None:
-            self.tensors[name] = found
-            self.holders[name] = group.name
-
     # Stages.
 
     def _stage(self, spec: StageSpec, loops: tuple[str, ...]) -> Stage | None:
-        number = self.methods[spec.name.value] = self.methods.get(spec.name.value, 0) + 1
-        method = spec.name.value if number == 1 else f"{spec.name.value}_{number}"
+        method = spec.name.value
+        while method in self.methods:
+            self.methods[spec.name.value] += 1
+            method = f"{spec.name.value}_{self.methods[spec.name.value]}"
+        self.methods[method] = 1
         inner: tuple[Stage, ...] = ()
         args: tuple[tuple[str, str], ...] = ()
         if spec.kind == "group":
@@ -255,7 +155,8 @@ class _Planner:
             reads = frozenset(base[name] for name in loads if name in base)
             writes = frozenset(base[store.tensor] for store in group.stores if store.tensor in base)
         elif spec.kind == "call":
-            texts = [each for each in (*spec.reads, *spec.writes) if self._known(each, loops)]
+            texts = [each for each in spec.reads if self._known(each, loops, written=False)]
+            texts += [each for each in spec.writes if self._known(each, loops, written=True)]
             args = tuple(
                 dict.fromkeys(
                     (each.value.partition("[")[0], each.value)
@@ -289,15 +190,19 @@ class _Planner:
             span=spec.name.span,
         )
 
-    def _known(self, text: Text, loops: tuple[str, ...]) -> bool:
-        name, _, index = text.value.removesuffix("]").partition("[")
-        known = {*self.tensors, *self.engine, *self.scalars, *self.sizes}
-        if name not in known or (index and index not in loops):
+    def _known(self, text: Text, loops: tuple[str, ...], *, written: bool) -> bool:
+        match = NAME.fullmatch(text.value)
+        name, index = (match[1], match[2]) if match else ("", None)
+        known = {*self.tensors, *self.engine}
+        known |= set() if written else {*self.scalars, *self.sizes}
+        indexed = index is None or (index in loops and name in self.tensors)
+        if name not in known or not indexed:
             self._fail(
                 "unknown-in-step",
                 text.span,
                 f"`{text.value}` is no tensor of a group here, and not under `engine`",
-                nearest(name, known) + "; or add it to `engine` if only the engine sees it",
+                (nearest(name, known) or "name a tensor")
+                + "; or add it to `engine` if only the engine sees it",
             )
             return False
         return True
@@ -317,9 +222,10 @@ class _Planner:
         spec, every = self.spec, list(every_stage(stages))
         touched = {name for stage in every for name in stage.reads | stage.writes}
         written = {name for stage in every for name in stage.writes}
+        single = {name for name, tensor in self.tensors.items() if tensor.length is None}
         lists = (
-            ("buffers", spec.buffers, {*self.tensors}),
-            ("restore", spec.restore, {*self.tensors} & written),
+            ("buffers", spec.buffers, single),
+            ("restore", spec.restore, single & written - {each.value for each in spec.buffers}),
             ("varies", spec.varies, {*self.sizes}),
             ("overlap.aux", spec.aux, {each.name for each in stages}),
             ("overlap.beside", spec.beside, {each.name for each in stages}),
@@ -363,13 +269,23 @@ class _Planner:
         if text is None:
             return
         try:
-            names = [
-                n.id
-                for n in ast.walk(ast.parse(text.value, mode="eval"))
-                if isinstance(n, ast.Name)
-            ]
-        except SyntaxError:
-            self._fail("bad-syntax", text.span, f"`{text.value}` is no condition", "write `G > 0`")
+            nodes = [*ast.walk(ast.parse(text.value, mode="eval").body)]
+        except (SyntaxError, ValueError):
+            nodes = []
+        names = [node.id for node in nodes if isinstance(node, ast.Name)]
+        plain = all(
+            type(node.value) is int
+            if isinstance(node, ast.Constant)
+            else isinstance(node, _CONDITION)
+            for node in nodes
+        )
+        if not names or not plain or not isinstance(nodes[0], ast.Compare | ast.BoolOp):
+            self._fail(
+                "bad-syntax",
+                text.span,
+                f"`{text.value}` is no condition on sizes and scalars",
+                "compare them: `G > 0`, `G > 0 and K > 1`",
+            )
             return
         known = {*self.sizes, *self.scalars}
         for name in names:
@@ -432,6 +348,8 @@ class _Planner:
                 if name not in declared:
                     derived[name] = text
         used = {
+            *(each.extent.value for each in self.extents if each.extent is not None),
+            *re.findall(r"[A-Za-z_]\w*", self.spec.when.value if self.spec.when else ""),
             *(
                 name
                 for t in self.tensors.values()
@@ -447,8 +365,3 @@ class _Planner:
         ]
         scalars = [n for n in self.scalars if n not in sizes and n not in derived and n not in free]
         return sizes, derived, (*sorted(free, key=lambda n: n not in declared), *scalars)
-
-
-def _shown(tensor: StepTensor) -> str:
-    text = f"{tensor.dtype}[{', '.join(tensor.dims)}]"
-    return f"a list of {tensor.length} {text}" if tensor.length is not None else text

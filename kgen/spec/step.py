@@ -143,11 +143,19 @@ def _stage(block: Block, report: Report) -> StageSpec | None:
     for other, _ in block.entries:
         if other.value not in {key.value, "switch", "always", *allowed}:
             report.add("bad-stage", other.span, f"a `{key.value}` stage takes no `{other.value}`")
+    stages = _stages(block, report)
+    if key.value == "repeat" and not stages:
+        report.add("bad-stage", key.span, "`repeat` has no stages", "add `stages: [...]` to it")
+    for inner in stages:
+        if inner.always:
+            report.add(
+                "bad-stage", inner.name.span, "`always` inside a repeat", "write it at the repeat"
+            )
     return StageSpec(
         kind=key.value,
         name=name,
         extent=extent,
-        stages=_stages(block, report),
+        stages=stages,
         switch=text_of(block, "switch"),
         always=line_of(block, "always") == "true",
         doc=line_of(block, "doc"),
