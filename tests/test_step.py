@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import random
 import re
 import shutil
 from pathlib import Path
 
+import building
 import pytest
 import torch
 from steps import MAX_CTX, Engine
@@ -163,6 +165,151 @@ def test_a_changed_step_is_refused_or_python(tmp_path):
     assert accepted > 15
 
 
+# Steps of other packages.
+
+TAKES = """\
+group: take
+summary: Adds to a row.
+eager: take
+when: R > 4
+sizes: {R: 0 .. 100, K: static 1 .. 4}
+scalars: {n: {type: i32, values: 0 .. 5}, m: {type: static, values: 0 .. 9, default: K}}
+tensors:
+  x: {type: "i32[R, max(K, 2)]", values: 0 .. 9}
+  y: {type: "i32[R, K]", mode: inout}
+  once: {type: "i64[R]", values: 0 .. 200, distinct: true}
+index: {r: "max(R - 1, 0)", k: K}
+store:
+  y[r, k]: x[r, k] + n + m + i32(once[r]) * 0
+"""
+EAGER = """\
+def take(*, x, y, once, n):
+    y[:-1] = x[:-1, : y.shape[1]] + n + y.shape[1]
+"""
+STEP = """\
+step: small
+summary: One group and a call.
+varies: [R]
+stages:
+  - call: fill
+    writes: [x]
+  - group: take
+overlap:
+  aux: [fill]
+"""
+
+
+@pytest.fixture
+def small(tmp_path, request):
+    """A package with one group and a step, built and imported; `request.param` is its step.yaml."""
+    folder = tmp_path / "specs" / "pk"
+    folder.mkdir(parents=True)
+    (folder / "take.yaml").write_text(TAKES)
+    (folder / "eager.py").write_text(EAGER)
+    (folder / "step.yaml").write_text(getattr(request, "param", STEP))
+    building.build(folder, tmp_path / "out")
+    building.load(tmp_path / "out", tmp_path.name)
+    yield importlib.import_module(f"{tmp_path.name}.pk")
+    building.unload(tmp_path.name)
+
+
+def small_step(package, device, **changes):
+    tensors = {
+        "x": torch.ones(9, 2, dtype=torch.int32, device=device),
+        "y": torch.zeros(9, 2, dtype=torch.int32, device=device),
+        "once": torch.arange(9, device=device),
+    }
+    given = tensors | {"fill": lambda x: x.fill_(2), "R": 9, "n": 1} | changes
+    return package.SmallStep(**given), given["y"]
+
+
+@pytest.mark.parametrize("fused, overlap", SETTINGS)
+def test_a_dimension_may_be_an_expression(small, device, fused, overlap):
+    """It has a comma in it, and calls a function; the tensor is cut like the others."""
+    small.configure(fused=fused, overlap=overlap)
+    step, y = small_step(small, device)
+    step(R=6)
+    assert y.tolist() == [[5, 5]] * 5 + [[0, 0]] * 4
+
+
+@pytest.mark.parametrize(
+    "small", [STEP.replace("aux: [fill]", "aux: []")], indirect=True, ids=["nothing beside"]
+)
+def test_without_aux_stages_nothing_is_forked(small, device, monkeypatch):
+    small.configure(overlap=True)
+    step, y = small_step(small, device)
+    monkeypatch.setattr(step._streams, "fork", None)  # a call of it would fail
+    step()
+    assert y[0].tolist() == [5, 5]
+
+
+@pytest.mark.parametrize(
+    "changes, words",
+    [
+        ({"R": 2.0}, "`R` must be an int; it is float"),
+        ({"R": -3}, "`R` is -3; a size is not negative"),
+        ({"n": "2"}, "`n` must be an int; it is str"),
+    ],
+)
+def test_wrong_numbers_at_the_start(small, device, changes, words):
+    with pytest.raises(small.KgenCallError, match=words):
+        small_step(small, device, **changes)
+
+
+def test_tensors_that_share_memory(small, device):
+    x = torch.ones(9, 4, dtype=torch.int32, device=device)
+    with pytest.raises(small.KgenCallError, match="`x` and `y` share memory"):
+        small_step(small, device, x=x[:, :2], y=x[:, 1:3])
+    small_step(small, device, x=x[:, :2], y=x[:, 2:])
+
+
+def test_warm_up_finds_sizes_that_launch(small, device):
+    """Where `when`, an extent or a default that names a size would have left nothing to launch."""
+    assert small.warmup(device, K=[1, 2]) == {"take": 2}
+    small.no_jit()
+    small.configure(fused=True)
+    step, y = small_step(small, device)
+    step(R=7)
+    assert y[0].tolist() == [5, 5]
+    wide = {name: torch.zeros(9, 3, dtype=torch.int32, device=device) for name in "xy"}
+    step, _ = small_step(small, device, **wide)
+    with pytest.raises(small.KgenCallError, match=r"no variant for .*K=3"):
+        step()
+
+
+@pytest.mark.parametrize(
+    "static, words",
+    [
+        ({"K": "2"}, "is an int"),
+        ({"K": 9}, "no group has"),
+        ({}, "no group has"),
+        ({"K": []}, "no group"),
+    ],
+)
+def test_a_wrong_warm_up(small, device, static, words):
+    with pytest.raises(small.KgenCallError, match=words):
+        small.warmup(device, **static)
+
+
+def test_a_switch_of_the_environment_can_be_mended(small, monkeypatch):
+    kind = type(small.SmallStep.SWITCHES)
+    monkeypatch.setenv("KGEN_PK_MORE", "1")
+    switches = kind("KGEN_PK", ("fused", "overlap", "more"), {"more": "fused"})
+    with pytest.raises(small.KgenCallError, match="`more` needs `fused`"):
+        switches.read()
+    switches.configure(fused=True)
+    assert switches.read() == {"fused": True, "overlap": False, "more": True}
+
+
+def test_a_tensor_of_a_switch_is_asked_for_when_it_is_on(device):
+    dspark.configure(fused=True, fused_norm=True)
+    engine = Engine(device, freqs=None)
+    with pytest.raises(dspark.KgenCallError, match="`freqs` is missing, which `fused_norm` needs"):
+        engine.run(1)
+    dspark.configure(fused_norm=False)
+    engine.run(1)
+
+
 # What a step does.
 
 
@@ -277,8 +424,8 @@ def test_wrong_switches_are_refused():
         ({"G": 5}, "`G` is 5, but the step was made for 0 .. 4"),
         ({"K": 4}, "`K` is 4, but the step was made for 0 .. 3"),
         ({"H": 16}, "`H` is 16, but the step was made for 8"),
-        ({"G": True}, "`G` must be a number; it is bool"),
-        ({"G": torch.tensor(2)}, "`G` must be a number; it is Tensor"),
+        ({"G": True}, "`G` must be an int; it is bool"),
+        ({"G": torch.tensor(2)}, "`G` must be an int; it is Tensor"),
     ],
 )
 def test_a_number_that_does_not_fit(device, numbers, words):
@@ -333,7 +480,7 @@ def test_a_captured_step_gives_the_eager_bits(device, fused, overlap):
 def test_after_warm_up_no_step_needs_a_variant(device, monkeypatch):
     from generated.dspark import _launch
 
-    monkeypatch.setattr(_launch, "_variants", set())
+    monkeypatch.setattr(_launch, "_variants", {})
     done = dspark.warmup(device, K=[2, 3], K1=[3, 4], W=[2, 3], L=2, D=8, R=4, half=2, page_size=4)
     assert done["context_positions"] == 2
     assert done["accept_prefix"] == 2

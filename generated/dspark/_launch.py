@@ -13,8 +13,9 @@ import triton
 
 from ._runtime import KgenCallError
 
-# Variants launched so far: kernel, device and compile-time arguments. While `_frozen` no other is compiled.
-_variants: set[tuple[object, ...]] = set()
+# How often each variant was launched: kernel, device and compile-time arguments. While `_frozen` no
+# other is compiled.
+_variants: dict[tuple[object, ...], int] = {}
 _frozen = False
 
 # A library's operators live as long as the library object.
@@ -39,6 +40,11 @@ def freeze(enable: bool) -> None:
     _frozen = enable
 
 
+def launches() -> int:
+    """How many launches there were."""
+    return sum(_variants.values())
+
+
 def launch(  # type: ignore[no-untyped-def]
     kernel,  # noqa: ANN001
     programs: int,
@@ -54,19 +60,18 @@ def launch(  # type: ignore[no-untyped-def]
     if programs <= 0:
         return
     variant = (kernel, device, *options.values())
-    if variant not in _variants:
-        if _frozen:
-            static = ", ".join(f"{name}={value}" for name, value in options.items())
-            raise KgenCallError(
-                f"{kernel.__name__.removesuffix('_kernel')}: no variant for {static} was launched "
-                "before no_jit(); add its static sizes to warmup(...)"
-            )
-        _variants.add(variant)
+    if _frozen and variant not in _variants:
+        static = ", ".join(f"{name}={value}" for name, value in options.items())
+        raise KgenCallError(
+            f"{kernel.__name__.removesuffix('_kernel')}: no variant for {static} was launched "
+            "before no_jit(); add its static sizes to warmup(...)"
+        )
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device):
             kernel[(programs,)](*args, **options, enable_fp_fusion=False)
-        return
-    kernel[(programs,)](*args, **options, enable_fp_fusion=False)
+    else:
+        kernel[(programs,)](*args, **options, enable_fp_fusion=False)
+    _variants[variant] = _variants.get(variant, 0) + 1
 
 
 def define(namespace: str, schema: str, function: Callable[..., None]) -> Callable[..., None]:

@@ -80,9 +80,12 @@ class Expr:
 
     text: str
     code: CodeType = field(init=False, compare=False)
+    names: frozenset[str] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "code", compile(self.text, "<spec>", "eval"))
+        code = compile(self.text, "<spec>", "eval")
+        object.__setattr__(self, "code", code)
+        object.__setattr__(self, "names", frozenset(code.co_names) - {*_FUNCTIONS})
 
     def __call__(self, values: Values) -> int:
         """The value, given the sizes and scalars by name."""
@@ -148,7 +151,7 @@ class TensorArg:
         self.length = Expr(length) if length else None
         self.optional = optional
         self.dtype = DTYPES[name]
-        self.dims = tuple(Expr(dim.strip()) for dim in _split(inner))
+        self.dims = tuple(Expr(dim.strip()) for dim in split_list(inner))
         self.values, self.expected = Range.parse(values), Range.parse(expected)
         self.distinct = bool(distinct)
         self.repeats = Expr(distinct.removeprefix("except ")) if "except" in distinct else None
@@ -437,7 +440,7 @@ class Signature:
                     )
 
 
-def _split(text: str) -> list[str]:
+def split_list(text: str) -> list[str]:
     """The parts of a comma-separated list, commas in brackets left alone."""
     parts, depth, start = [], 0, 0
     for at, char in enumerate(text):

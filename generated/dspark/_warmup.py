@@ -12,8 +12,11 @@ from typing import Any
 
 import torch
 
-from ._launch import freeze
+from ._launch import freeze, launches, runs_kernels
 from ._runtime import LIMITS, KgenCallError, Signature, SizeArg, Values
+
+# Run-time sizes are at least so large, the first with which something is launched.
+_LEAST = (1, 2, 3, 5, 9, 17, 65, 129)
 
 
 def warm(
@@ -37,18 +40,43 @@ def warm(
         raise KgenCallError(
             f"warmup: `{unknown[0]}` is no static size or scalar; there is {', '.join(sorted(names))}"
         )
+    for name, said in static.items():
+        for value in said if isinstance(said, list | tuple) else [said]:
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise KgenCallError(f"warmup: `{name}` is an int or a list of them, not {said!r}")
     done: dict[str, int] = {}
     for group, (signature, function) in groups.items():
         optional = [name for name, tensor in signature.tensors.items() if tensor.optional]
         for fixed in _variants(signature, static):
-            values = _values(signature, fixed)
-            if values is None:
-                continue
             for count in range(len(optional) + 1):
                 for given in itertools.combinations(optional, count):
-                    function(**_arguments(signature, values, given, torch.device(device)))
-                    done[group] = done.get(group, 0) + 1
+                    if _launched(signature, function, fixed, given, torch.device(device)):
+                        done[group] = done.get(group, 0) + 1
+    if not done:
+        raise KgenCallError(
+            f"warmup: no group has all its static sizes among {', '.join(static) or 'nothing'}, each "
+            f"in its range; there is {', '.join(sorted(names))}"
+        )
     return done
+
+
+def _launched(
+    signature: Signature,
+    function: Callable[..., None],
+    fixed: Values,
+    given: tuple[str, ...],
+    device: torch.device,
+) -> bool:
+    """Whether a call on small tensors has launched something; the least sizes at which one does."""
+    for least in _LEAST:
+        values = _values(signature, fixed, least)
+        if values is None or not signature.runs(values):
+            continue
+        before = launches()
+        function(**_arguments(signature, values, given, device))
+        if launches() > before or not runs_kernels(device):
+            return True
+    return False
 
 
 def no_jit(enable: bool = True) -> None:
@@ -65,27 +93,32 @@ def _static(signature: Signature) -> dict[str, bool]:
 
 def _variants(signature: Signature, static: dict[str, int | list[int]]) -> Iterator[Values]:
     """Every combination of a group's static values; none if one was not said."""
-    choices: list[list[tuple[str, int]]] = []
+    choices: list[list[tuple[str, int | None]]] = []
     for name, spare in _static(signature).items():
         said = static.get(name, [])
-        values = list(said) if isinstance(said, list | tuple) else [said]
-        if spare:
-            values = list(dict.fromkeys([*values, signature.defaults[name]({})]))
-        choices.append([(name, value) for value in values])
+        values: list[int | None] = [*said] if isinstance(said, list | tuple) else [said]
+        choices.append([(name, value) for value in [*values, *([None] if spare else [])]])
+    seen = []
     for chosen in itertools.product(*choices):
-        yield dict(chosen)
+        fixed = {name: value for name, value in chosen if value is not None}
+        if fixed not in seen:
+            seen.append(fixed)
+            yield fixed
 
 
-def _values(signature: Signature, fixed: Values) -> Values | None:
-    """The least sizes with something to do, and scalars; None if the fixed ones are out of range."""
+def _values(signature: Signature, fixed: Values, least: int) -> Values | None:
+    """Sizes of at least `least` where they may be, and scalars; None if a fixed one is out of range."""
     values: Values = {}
     for name in signature.order:
         declared = signature.declared(name)
         if isinstance(declared, SizeArg) and declared.derived is not None:
             values[name] = declared.derived(values)
             continue
+        if name in signature.defaults and name not in fixed:
+            values[name] = signature.defaults[name](values)
+            continue
         low, high = declared.ends(values)
-        wanted = fixed.get(name, max(low, min(1, high)))
+        wanted = fixed.get(name, max(low, min(least, high)))
         if not low <= wanted <= high:
             return None
         values[name] = wanted
@@ -106,5 +139,7 @@ def _arguments(
             torch.full(shape, fill, dtype=tensor.dtype, device=device)
             for _ in range(tensor.length(values) if tensor.length is not None else 1)
         ]
+        if tensor.distinct:  # which debug mode looks at
+            made = [low + torch.arange(each.numel()).to(each).view(shape) for each in made]
         arguments[name] = made if tensor.length is not None else made[0]
     return arguments

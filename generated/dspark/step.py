@@ -129,8 +129,8 @@ class DecodeStep(Step):
         "staged": StepTensor("bf16[L, N, D]", buffer=True),
         "normed": StepTensor("bf16[L, N, D]", buffer=True),
         "pool": StepTensor("bf16[pages, 1, 1, page_size, D]", length="L"),
-        "norm_weight": StepTensor("bf16[L, R]", spare=True),
-        "freqs": StepTensor("f32[max_pos, half, 2]", spare=True),
+        "norm_weight": StepTensor("bf16[L, R]", spare="fused_norm"),
+        "freqs": StepTensor("f32[max_pos, half, 2]", spare="fused_norm"),
         "block_normed": StepTensor("bf16[G, W, D]", buffer=True),
         "block_latents": StepTensor("bf16[G, W, D]", buffer=True),
     }
@@ -165,6 +165,18 @@ class DecodeStep(Step):
         "eps",
     )
     VARIES = ("G", "K", "W")
+    FLOATS = ("eps",)
+    WRITES = (
+        "block_counts",
+        "block_tables",
+        "draft_tokens",
+        "accepted_tokens",
+        "num_accepted",
+        "target_kv_lens",
+        "ctx_len",
+        "seq_lens",
+        "pool",
+    )
     CALLS = {
         "sample": {"target_tokens": "target_tokens"},
         "embed": {"embed_ids": "embed_ids", "embed_rows": "embed_rows"},
@@ -312,6 +324,7 @@ class DecodeStep(Step):
             },
             self._idle,
             _stages,
+            _on,
         )
 
     def _idle(self, v: SimpleNamespace) -> None:

@@ -111,7 +111,7 @@ class StepView:
             takes = ", ".join((*(name for name, _ in call.args), *call.loops))
             lines.append(f"    {call.name}: function({takes}). {call.doc}".rstrip())
         for name in self.plan.given:
-            spare = f"; for {self._used_by(name)} alone" if name in self.plan.spare else ""
+            spare = f"; for `{self._spare_switch(name)}` alone" if name in self.plan.spare else ""
             lines.append(f"    {name}: {_typed(self.plan.tensors[name])}{spare}.")
         varies = {each.value for each in self.plan.spec.varies}
         for name in self.plan.numbers:
@@ -131,9 +131,9 @@ class StepView:
         ]
         return lines
 
-    def _used_by(self, name: str) -> str:
-        stage = next(s for s in self.plan.every() if name in s.reads | s.writes and s.switch)
-        return f"`{stage.switch[0]}`" if stage.switch else ""
+    def _spare_switch(self, name: str) -> str:
+        stages = (s for s in self.plan.every() if name in s.reads | s.writes)
+        return next(s.switch[0] for s in stages if s.switch is not None)
 
     def _sizes(self) -> Names:
         groups = [self.plan.groups[name] for name in self.groups]
@@ -145,8 +145,9 @@ class StepView:
         for name, tensor in plan.tensors.items():
             more = f', length="{tensor.length}"' if tensor.length is not None else ""
             more += ", buffer=True" if name in buffers else ""
-            more += ", spare=True" if name in plan.spare else ""
+            more += f', spare="{self._spare_switch(name)}"' if name in plan.spare else ""
             tensors[name] = f'StepTensor("{_type(tensor)}"{more})'
+        written = {name for stage in plan.every() for name in stage.writes}
         calls = {
             stage.method: _literal({kw: text for kw, text in stage.args if "[" not in text})
             for stage in plan.every()
@@ -159,6 +160,8 @@ class StepView:
             f"DERIVED = {_literal(plan.derived)}",
             f"NUMBERS = {_literal(plan.numbers)}",
             f"VARIES = {_literal(tuple(each.value for each in plan.spec.varies))}",
+            f"FLOATS = {_literal(tuple(n for n in plan.numbers if n in plan.floats))}",
+            f"WRITES = {_literal(tuple(n for n in plan.given if n in written))}",
             f"CALLS = {_table(calls)}",
             f"RESTORE = {_literal(tuple(each.value for each in plan.spec.restore))}",
             f'WHEN = "{plan.spec.when.value if plan.spec.when else ""}"',
@@ -209,7 +212,7 @@ class StepView:
                 pad += "    "
             lines.append(f"{pad}_stages = self.{_overlap(switches)}")
         numbers = _table({name: name for name in plan.numbers})
-        lines.append(f"    self._run({numbers}, self._idle, _stages)")
+        lines.append(f"    self._run({numbers}, self._idle, _stages, _on)")
         always = [stage for stage in plan.stages if stage.always]
         lines += ["", "def _idle(self, v: SimpleNamespace) -> None:"]
         lines.append(
@@ -228,9 +231,9 @@ class StepView:
         lines = [f"def {_overlap(on)}(self, v: SimpleNamespace) -> None:"]
         lines += [
             '    """Likewise, on two streams."""',
-            "    streams = self._streams",
-            "    streams.fork()",
         ]
+        if any(do.aux for do in self.plan.plans[on]):
+            lines += ["    streams = self._streams", "    streams.fork()"]
         inside = False
         for do in self.plan.plans[on]:
             if do.aux and not inside:

@@ -95,13 +95,15 @@ class _Planner(StepNames):
         if len(self.report.diagnostics) > before:
             return None
         switches = tuple(each.name.value for each in self.spec.switches)
+        needs = {s.name.value: s.needs.value for s in self.spec.switches if s.needs is not None}
         plans = {}
         for count in range(len(switches) + 1):
             for on in itertools.combinations(switches, count):
+                if any(needs.get(name, name) not in {*on, "fused", "overlap"} for name in on):
+                    continue
                 plans[frozenset(on)] = schedule(stages, self.spec, frozenset(on), self.report)
         if len(self.report.diagnostics) > before:
             return None
-        sizes, derived, numbers = self._numbers()
         buffers = {each.value for each in self.spec.buffers}
         calls: dict[str, Stage] = {}
         for stage in every_stage(stages):
@@ -111,13 +113,15 @@ class _Planner(StepNames):
         leaves = [stage for stage in every_stage(stages) if stage.kind != "repeat"]
         always = [stage for stage in leaves if stage.switch is None or not stage.switch[1]]
         needed = {name for s in always for name in s.reads | s.writes}
+        spare = frozenset(given) - needed
+        sizes, derived, numbers = self._numbers(spare)
         return StepPlan(
             spec=self.spec,
             groups=self.groups,
             stages=stages,
             tensors=self.tensors,
             given=given,
-            spare=frozenset(given) - needed,
+            spare=spare,
             calls=tuple(calls.values()),
             sizes=sizes,
             derived=derived,
@@ -299,25 +303,36 @@ class _Planner(StepNames):
 
     def _check_buffers(self, stages: tuple[Stage, ...]) -> None:
         """A buffer that is read must have been written in the same step."""
-        buffers = {each.value for each in self.spec.buffers}
         switches = [each.name.value for each in self.spec.switches]
+        always = tuple(stage for stage in stages if stage.always)
         for count in range(len(switches) + 1):
             for on in itertools.combinations(switches, count):
-                written: set[str] = set()
-                for stage in running_stages(stages, frozenset(on)):
-                    for name in sorted((stage.reads & buffers) - written):
-                        self._fail(
-                            "bad-stage",
-                            stage.span,
-                            f"`{stage.name}` reads the buffer `{name}`, which no stage before it writes",
-                            "order the stages so that it is written first",
-                        )
-                        written.add(name)
-                    written |= stage.writes
+                self._check_written(
+                    running_stages(stages, frozenset(on)), "no stage before it writes"
+                )
+                self._check_written(
+                    running_stages(always, frozenset(on)), "no stage with `always` before it writes"
+                )
+
+    def _check_written(self, stages: Iterator[Stage], what: str) -> None:
+        buffers = {each.value for each in self.spec.buffers}
+        written: set[str] = set()
+        for stage in stages:
+            for name in sorted((stage.reads & buffers) - written):
+                self._fail(
+                    "bad-stage",
+                    stage.span,
+                    f"`{stage.name}` reads the buffer `{name}`, which {what}",
+                    "order the stages so that it is written first",
+                )
+                written.add(name)
+            written |= stage.writes
 
     # Numbers.
 
-    def _numbers(self) -> tuple[dict[str, tuple[str, int]], dict[str, str], tuple[str, ...]]:
+    def _numbers(
+        self, spare: Names
+    ) -> tuple[dict[str, tuple[str, int]], dict[str, str], tuple[str, ...]]:
         varies = {each.value for each in self.spec.varies}
         grown = True
         while grown:  # what is derived from a size that varies does too
@@ -328,7 +343,7 @@ class _Planner(StepNames):
                     grown = True
         buffers = {each.value for each in self.spec.buffers}
         sizes: dict[str, tuple[str, int]] = {}
-        for tensor in self.tensors.values():
+        for tensor in sorted(self.tensors.values(), key=lambda each: each.name in spare):
             if tensor.name in buffers:
                 continue
             for dim, text in [*enumerate(tensor.dims), (-1, tensor.length)]:

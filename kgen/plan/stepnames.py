@@ -182,7 +182,15 @@ class StepNames:
                 self.scalars.setdefault(bound.get(scalar.name, scalar.name), str(scalar.dtype))
         for size in group.sizes.values():
             text = spec_text(size.derived).text if size.derived is not None else None
-            self.sizes[size.name] = self.sizes.get(size.name) or text
+            before = self.sizes.get(size.name)
+            if before is not None and text is not None and before != text:
+                self._fail(
+                    "bad-stage",
+                    stage.name.span,
+                    f"the size `{size.name}` is {text} in `{group.name}` and {before} in another group",
+                    "give one of them another name in its spec",
+                )
+            self.sizes[size.name] = before or text
 
     def _add_tensor(self, group: Group, tensor: Tensor, target: str, stage: StageSpec) -> None:
         name, _, index = target.removesuffix("]").partition("[")

@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from ._runtime import DTYPES, Expr, KgenCallError
+from ._overlap import may_overlap
+from ._runtime import DTYPES, Expr, KgenCallError, split_list
 
 _REMEMBERED = 256
 
@@ -36,7 +37,7 @@ class Switches:
         Raises:
             KgenCallError: a switch that there is not, no bool, or one without what it needs.
         """
-        wanted = dict(self.read())
+        wanted = dict(self._on if self._on is not None else self._environment())
         for name, value in switches.items():
             if name not in self.names:
                 raise KgenCallError(
@@ -52,10 +53,13 @@ class Switches:
     def read(self) -> dict[str, bool]:
         """Every switch, on or off."""
         if self._on is None:
-            found = {name: self._variable(name) for name in self.names}
+            found = self._environment()
             self._check(found)
             self._on = found
         return self._on
+
+    def _environment(self) -> dict[str, bool]:
+        return {name: self._variable(name) for name in self.names}
 
     def _variable(self, name: str) -> bool:
         variable = f"{self.prefix}_{name.upper()}"
@@ -76,15 +80,21 @@ class Streams:
     def __init__(self, device: torch.device) -> None:
         self._aux = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._events: dict[str, torch.cuda.Event] = {}
+        self._forked = False
+
+    def start(self) -> None:
+        """Note that a step begins, with nothing on the aux stream."""
+        self._forked = False
 
     def fork(self) -> None:
         """Let the aux stream begin after all that the current one was given so far."""
+        self._forked = True
         if self._aux is not None:
             self._aux.wait_stream(torch.cuda.current_stream(self._aux.device))
 
     def join(self) -> None:
-        """Let the current stream go on after all that the aux one was given."""
-        if self._aux is not None:
+        """Let the current stream go on after all that the aux one was given in this step."""
+        if self._aux is not None and self._forked:
             torch.cuda.current_stream(self._aux.device).wait_stream(self._aux)
 
     @contextlib.contextmanager
@@ -111,12 +121,15 @@ class Streams:
 
 @dataclass(frozen=True)
 class StepTensor:
-    """A tensor of a step: `i64[G, K1]`, or so many of them in a list; `spare` ones may be left out."""
+    """A tensor of a step: `i64[G, K1]`, or so many of them in a list.
+
+    `spare`: the switch without which it may be left out.
+    """
 
     type: str
     length: str = ""
     buffer: bool = False
-    spare: bool = False
+    spare: str = ""
 
     @property
     def dtype(self) -> torch.dtype:
@@ -126,7 +139,7 @@ class StepTensor:
     @property
     def dims(self) -> tuple[str, ...]:
         """The dimensions, as expressions."""
-        return tuple(part.strip() for part in self.type[:-1].partition("[")[2].split(","))
+        return tuple(part.strip() for part in split_list(self.type[:-1].partition("[")[2]))
 
 
 class Step:
@@ -141,6 +154,8 @@ class Step:
     DERIVED: ClassVar[dict[str, str]]
     NUMBERS: ClassVar[tuple[str, ...]]
     VARIES: ClassVar[tuple[str, ...]]
+    FLOATS: ClassVar[tuple[str, ...]]
+    WRITES: ClassVar[tuple[str, ...]]
     CALLS: ClassVar[dict[str, dict[str, str]]]
     RESTORE: ClassVar[tuple[str, ...]]
     WHEN: ClassVar[str]
@@ -158,6 +173,7 @@ class Step:
                 raise self._fail(f"`{name}` must be a function; it is {type(function).__name__}")
         self._given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
         self.device = self._check_tensors()
+        self._check_overlaps()
         self._start = self._said(numbers)
         self._most = self._evaluate(self._start)
         self._buffers: dict[str, torch.Tensor] = {}
@@ -171,7 +187,7 @@ class Step:
         self._streams = Streams(self.device)
         self._when = Expr(self.WHEN) if self.WHEN else None
         dims = [dim for each in self.TENSORS.values() if each.buffer for dim in each.dims]
-        self._fixed = {name for dim in dims for name in Expr(dim).code.co_names}
+        self._fixed = {name for dim in dims for name in Expr(dim).names}
         self._fixed -= set(self.VARIES)
         self._known: dict[tuple[Any, ...], SimpleNamespace] = {}
         self._last: SimpleNamespace | None = None
@@ -208,6 +224,21 @@ class Step:
             raise self._fail(f"all tensors must be on one device: {shown}")
         return next(iter(devices))
 
+    def _check_overlaps(self) -> None:
+        """A stage that writes one tensor must not reach another's memory."""
+        every = [
+            (name, tensor)
+            for name, given in self._given.items()
+            for tensor in (given if isinstance(given, list | tuple) else [given])
+        ]
+        for at, (name, tensor) in enumerate(every):
+            for other, second in every[at + 1 :]:
+                if (name in self.WRITES or other in self.WRITES) and may_overlap(tensor, second):
+                    raise self._fail(
+                        f"`{name}` and `{other}` share memory, and one of them is written; give "
+                        "tensors that do not overlap"
+                    )
+
     @staticmethod
     def _typed(declared: StepTensor) -> str:
         kind = "a list of tensors" if declared.length else "a tensor"
@@ -231,19 +262,22 @@ class Step:
     def _shape(self, name: str, values: dict[str, Any], what: str) -> list[int]:
         declared = self.TENSORS[name]
         try:
-            return [Expr(dim)(dict(values)) for dim in declared.dims]
+            shape = [Expr(dim)(dict(values)) for dim in declared.dims]
         except NameError as error:
             raise self._fail(f"`{error.name}` must be given: {what} is {declared.type}") from None
+        if min(shape, default=0) < 0:
+            raise self._fail(f"{what} is {declared.type}, which would be {shape}")
+        return shape
 
     def _values(self, numbers: dict[str, Any]) -> SimpleNamespace:
         """The step's tensors, cut to its sizes, and its numbers."""
         said = self._said(numbers)
         for name, value in said.items():
-            if name in self._fixed and value != self._start[name]:
+            if name in self._fixed and value != self._start.get(name, value):
                 raise self._fail(
                     f"`{name}` is {value}, but the step was made for {self._start[name]}"
                 )
-            if name in self.VARIES and not 0 <= value <= self._most[name]:
+            if name in self.VARIES and value > self._most.get(name, value):
                 raise self._fail(
                     f"`{name}` is {value}, but the step was made for 0 .. {self._most[name]}"
                 )
@@ -261,12 +295,15 @@ class Step:
 
     def _said(self, numbers: dict[str, Any]) -> dict[str, Any]:
         """The numbers that are given."""
-        for name, value in numbers.items():
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int | float)
-            ):
-                raise self._fail(f"`{name}` must be a number; it is {type(value).__name__}")
-        return {name: value for name, value in numbers.items() if value is not None}
+        said = {name: value for name, value in numbers.items() if value is not None}
+        for name, value in said.items():
+            exact = isinstance(value, int) and not isinstance(value, bool)
+            if not exact and not (name in self.FLOATS and isinstance(value, float)):
+                wanted = "a float" if name in self.FLOATS else "an int"
+                raise self._fail(f"`{name}` must be {wanted}; it is {type(value).__name__}")
+            if name in self.VARIES and value < 0:
+                raise self._fail(f"`{name}` is {value}; a size is not negative")
+        return said
 
     def _cut(self, values: dict[str, Any]) -> SimpleNamespace:
         found = dict(values)
@@ -293,7 +330,7 @@ class Step:
         tensor: torch.Tensor = self._given[name]
         for dim, text in enumerate(self.TENSORS[name].dims):
             expr = Expr(text)
-            if not set(expr.code.co_names) <= set(values):
+            if not expr.names <= set(values):
                 continue
             size = expr(dict(values))
             if size > tensor.shape[dim]:
@@ -315,18 +352,32 @@ class Step:
         tensor: torch.Tensor = getattr(self._last, name)
         return tensor
 
+    def _capturing(self) -> bool:
+        if self.device.type != "cuda":
+            return False
+        with torch.cuda.device(self.device):
+            return bool(torch.cuda.is_current_stream_capturing())
+
     def _run(
         self,
         numbers: dict[str, Any],
         idle: Callable[[SimpleNamespace], None],
         stages: Callable[[SimpleNamespace], None],
+        switches: dict[str, bool],
     ) -> None:
         """One step; the state is as before it if a stage raises."""
         v = self._values(numbers)
         if self._when is not None and not self._when(vars(v)):
             stages = idle
+        for name, declared in self.TENSORS.items():
+            if declared.spare and switches[declared.spare] and name not in self._given:
+                raise self._fail(
+                    f"`{name}` is missing, which `{declared.spare}` needs; it must be "
+                    f"{self._typed(declared)}"
+                )
         # While a graph is captured nothing runs, so there is nothing to put back.
-        capturing = self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        capturing = self._capturing()
+        self._streams.start()
         if not capturing:
             for name, saved in self._saved.items():
                 saved.copy_(self._given[name])

@@ -330,7 +330,7 @@ _RESERVED = frozenset(
     "wrap_u8 wrap_i32 wrap_i64 "
     "sqrt rsqrt exp given static true false self cls v device programs program pid op ops args rt "
     "tl triton torch kernels reference launch testing package grid kernel "
-    "runs_kernels define NAMESPACE CASE warmup num_warps num_stages "
+    "runs_kernels configure no_jit warm define NAMESPACE CASE warmup num_warps num_stages "
     "num_ctas maxnreg launch_pdl enable_fp_fusion debug floor_div floor_mod multiply smaller larger "
     "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError "
     "KgenDeviceCheckError checked Check Checks Trusted".split()

@@ -149,7 +149,9 @@ class Overlap(_Keys):
     """What runs on the aux stream, beside what."""
 
     aux: list[str] = Field(description="stages that run on the aux stream")
-    beside: list[str] = Field(description="stages that they run beside, on the main stream")
+    beside: list[str] = Field(
+        default_factory=list, description="stages that they run beside, on the main stream"
+    )
 
 
 class Step(_Keys):

@@ -83,6 +83,8 @@ def read_step(path: Path, shown: str, report: Report) -> StepSpec | None:
     if not is_name(name.value):
         report.add("bad-name", name.span, f"`{name.value}` can't be a name")
     stages = _stages(root, report)
+    if not stages and len(report.diagnostics) == before:
+        report.add("bad-stage", name.span, "a step has at least one stage", "add `- group: NAME`")
     overlap = root.get("overlap")
     overlap = overlap if isinstance(overlap, Block) else Block((), root.span)
     switches = root.get("switches")
