@@ -68,6 +68,15 @@ class StepNames:
         """Calls, indices, tensors and numbers become arguments of one function."""
         for each in (*self.spec.engine, *(switch.name for switch in self.spec.switches)):
             self._introduce(each, "")
+        parts = self.spec.name.value.split("_")
+        made = "".join(part.capitalize() for part in parts) + "Step"
+        if made in self.groups:
+            self._fail(
+                "duplicate-name",
+                self.spec.name.span,
+                f"the step's class `{made}` is a group of the package too",
+                "give the step another name",
+            )
         kinds = dict.fromkeys(self.tensors, "tensor")
         numbers = {*self.sizes, *self.scalars}
         for name in numbers & {*kinds}:
