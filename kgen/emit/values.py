@@ -203,6 +203,10 @@ class ValuePrinter:
             return self._constant(number(value.value), value.dtype)
         if value.dtype in LITERALS:
             return self._constant(self.code(value, body, guard).code, value.dtype)
+        if value.dtype == "bool" and _compile_time(value):
+            return LaneCode(
+                call("tl.full", "()", self.code(value, body, guard).code, "tl.int1"), ()
+            )
         if isinstance(value, Index) and self.role.axes[value.name].kind != "row":
             return LaneCode(method(Code(self.local(value.name)), "to", "tl.int64"), (value.name,))
         if isinstance(value, Load) and hint:

@@ -654,3 +654,16 @@ def derived_sizes(
     _put(edges, [b - a for a, b in zip(xs, xs[1:], strict=False)])
     _put(blocks, [sum(xs[at : at + 4]) for at in range(0, len(xs), 4)])
     _put(padded, [[*(_i64(v + s) for s in steps), -1] for v in xs])
+
+
+def static_conditions(
+    *, x: Tensor, some: Tensor, hits: Tensor, at: Tensor, stored: Tensor, bit: Tensor, total: Tensor
+) -> None:
+    rows, width = x.tolist(), x.shape[1]
+    wide = width > 2
+    _put(some, [wide for _ in rows])
+    _put(hits, [sum(wide or v > 0 for v in row) for row in rows])
+    _put(at, [0 if wide else -1 for _ in rows])
+    _put(stored, [[wide] * width for _ in rows])
+    _put(bit, [int(wide) for _ in rows])
+    _put(total, [sum(int(wide) + (width <= 3) * v for v in row) for row in rows])
