@@ -16,6 +16,7 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,11 +76,18 @@ def main() -> int:
             torch.cuda.set_device(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
         ranks = Ranks(dist.get_rank(), dist.get_world_size())
-    try:
+    if ranks.size == 1:
         return _main(options, sizes, device, ranks)
-    finally:
-        if ranks.size > 1:
-            dist.destroy_process_group()
+    status = 1
+    try:
+        status = _main(options, sizes, device, ranks)
+        dist.barrier()  # no rank leaves while another still talks to it
+    except Exception:  # noqa: BLE001 - printed, and the exit code says so
+        traceback.print_exc()
+    # Not by Python's own way out, where a thread of torch's that still runs now and then ends in an abort.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _main(options: argparse.Namespace, sizes: Sizes, device: torch.device, ranks: Ranks) -> int:
