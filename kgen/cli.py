@@ -210,7 +210,7 @@ def explain(step: str, specs: Path) -> None:
         )
     plan = built[step].step
     assert plan is not None
-    click.echo(f"{plan.class_name}: {plan.spec.summary}\n")
+    click.echo(f"{plan.spec.class_name}: {plan.spec.summary}\n")
     for line in StepView(plan, built[step].package.name).explained:
         click.echo(line)
 

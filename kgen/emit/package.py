@@ -74,7 +74,7 @@ def render(package: Package, plans: tuple[Plan, ...], step: StepPlan | None) -> 
         "warmup",
         *(view.name for view in views),
     ]
-    exports += [step.class_name, "configure"] if step is not None else []
+    exports += [step.spec.class_name, "configure"] if step is not None else []
     context["exports"] = sorted(exports)
     static = sorted({name for plan in plans for name in plan.group.static_names})
     context["example_static"] = ", ".join(f"{name}=8" for name in static[:2]) or "none here"

@@ -26,7 +26,7 @@ class StepView:
     @property
     def name(self) -> str:
         """The class."""
-        return self.plan.class_name
+        return self.plan.spec.class_name
 
     @property
     def summary(self) -> str:
@@ -93,10 +93,8 @@ class StepView:
         for on in self.plan.plans:
             lines += _indent(["", *self._overlapped(on)])
         lines += _indent(["", "# The stages."])
-        done: set[str] = set()
         for stage in self.plan.every():
-            if stage.kind != "repeat" and stage.method not in done:
-                done.add(stage.method)
+            if stage.kind != "repeat":
                 lines += _indent(["", *self._method(stage)])
         return wrap("\n".join(lines))
 
@@ -228,8 +226,8 @@ class StepView:
         return lines + _indent(_stages(self.plan.stages))
 
     def _overlapped(self, on: Names) -> list[str]:
-        lines = [f"def {_overlap(on)}(self, v: SimpleNamespace) -> None:"]
-        lines += [
+        lines = [
+            f"def {_overlap(on)}(self, v: SimpleNamespace) -> None:",
             '    """Likewise, on two streams."""',
         ]
         if any(do.aux for do in self.plan.plans[on]):

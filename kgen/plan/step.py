@@ -43,11 +43,6 @@ class StepPlan:
     switches: tuple[str, ...]
     plans: dict[Names, tuple[Do, ...]]
 
-    @property
-    def class_name(self) -> str:
-        """`DecodeStep` of the step `decode`."""
-        return "".join(part.capitalize() for part in self.spec.name.value.split("_")) + "Step"
-
     def every(self) -> Iterator[Stage]:
         """All stages, those of repeats after their repeat."""
         return every_stage(self.stages)
@@ -95,13 +90,7 @@ class _Planner(StepNames):
         if len(self.report.diagnostics) > before:
             return None
         switches = tuple(each.name.value for each in self.spec.switches)
-        needs = {s.name.value: s.needs.value for s in self.spec.switches if s.needs is not None}
-        plans = {}
-        for count in range(len(switches) + 1):
-            for on in itertools.combinations(switches, count):
-                if any(needs.get(name, name) not in {*on, "fused", "overlap"} for name in on):
-                    continue
-                plans[frozenset(on)] = schedule(stages, self.spec, frozenset(on), self.report)
+        plans = {on: schedule(stages, self.spec, on, self.report) for on in self._settings()}
         if len(self.report.diagnostics) > before:
             return None
         buffers = {each.value for each in self.spec.buffers}
@@ -130,6 +119,15 @@ class _Planner(StepNames):
             switches=switches,
             plans=plans,
         )
+
+    def _settings(self) -> Iterator[Names]:
+        """Every set of the step's own switches that may be on together."""
+        names = [each.name.value for each in self.spec.switches]
+        needs = {s.name.value: s.needs.value for s in self.spec.switches if s.needs is not None}
+        for count in range(len(names) + 1):
+            for on in itertools.combinations(names, count):
+                if all(needs.get(name, name) in {*on, "fused", "overlap"} for name in on):
+                    yield frozenset(on)
 
     # Stages.
 
@@ -303,16 +301,12 @@ class _Planner(StepNames):
 
     def _check_buffers(self, stages: tuple[Stage, ...]) -> None:
         """A buffer that is read must have been written in the same step."""
-        switches = [each.name.value for each in self.spec.switches]
         always = tuple(stage for stage in stages if stage.always)
-        for count in range(len(switches) + 1):
-            for on in itertools.combinations(switches, count):
-                self._check_written(
-                    running_stages(stages, frozenset(on)), "no stage before it writes"
-                )
-                self._check_written(
-                    running_stages(always, frozenset(on)), "no stage with `always` before it writes"
-                )
+        for on in self._settings():
+            self._check_written(running_stages(stages, on), "no stage before it writes")
+            self._check_written(
+                running_stages(always, on), "no stage with `always` before it writes"
+            )
 
     def _check_written(self, stages: Iterator[Stage], what: str) -> None:
         buffers = {each.value for each in self.spec.buffers}

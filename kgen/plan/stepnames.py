@@ -45,7 +45,7 @@ class StepNames:
         self.engine = {each.value for each in spec.engine}
         self.named: list[tuple[Text, str]] = []
         self.extents: list[StageSpec] = []
-        self.rows: list[tuple[str, Span]] = []
+        self.rows: list[tuple[StepTensor, str, str, str, Span]] = []
 
     def _fail(self, code: str, span: Span, message: str, help: str = "") -> None:
         self.report.add(code, span, message, help)
@@ -68,8 +68,7 @@ class StepNames:
         """Calls, indices, tensors and numbers become arguments of one function."""
         for each in (*self.spec.engine, *(switch.name for switch in self.spec.switches)):
             self._introduce(each, "")
-        parts = self.spec.name.value.split("_")
-        made = "".join(part.capitalize() for part in parts) + "Step"
+        made = self.spec.class_name
         if made in self.groups:
             self._fail(
                 "duplicate-name",
@@ -104,14 +103,20 @@ class StepNames:
                     f"`{stage.extent.value}` is no size or scalar of a group here",
                     nearest(stage.extent.value, numbers),
                 )
-        for name, span in self.rows:
-            if name not in self.tensors:
+        for row, argument, target, group, span in self.rows:
+            whole = self.tensors.get(row.name)
+            if whole is None:
                 self._fail(
                     "unknown-in-step",
                     span,
-                    f"no group has the whole of `{name}`",
+                    f"no group has the whole of `{row.name}`",
                     "a stage of another group must name it without an index",
                 )
+            elif (row.dtype, row.dims) != (
+                whole.dtype,
+                whole.dims if whole.length is not None else whole.dims[1:],
+            ):
+                self._mismatch(row, argument, target, group, span)
 
     # What the groups say of tensors, sizes and scalars.
 
@@ -207,32 +212,27 @@ class StepNames:
         length = spec_text(tensor.length).text if tensor.length is not None else None
         found = StepTensor(name, str(tensor.dtype), dims, length)
         known = self.tensors.get(name)
-        if (
-            index
-        ):  # one tensor of a list, or one row of a tensor: the whole is another stage's to say
-            self.rows.append((name, stage.name.span))
-            if known is None:
-                return
-            same = known.dtype == found.dtype and (
-                known.dims == dims if known.length is not None else known.dims[1:] == dims
-            )
-        else:
-            same = known is None or (known.dtype, len(known.dims), known.length) == (
-                found.dtype,
-                len(dims),
-                length,
-            )
-        if not same and known is not None:
-            self._fail(
-                "bad-stage",
-                stage.name.span,
-                f"`{target}` is {shown(found)} in `{group.name}`, but `{name}` is "
-                f"{shown(known)} in `{self.holders[name]}`",
-                f"bind one of them to another name: bind: {{{tensor.name}: OTHER}}",
-            )
-        if known is None:
+        if index:
+            # One tensor of a list, or one row of a tensor; the whole is another stage's to say.
+            self.rows.append((found, tensor.name, target, group.name, stage.name.span))
+        elif known is None:
             self.tensors[name] = found
             self.holders[name] = group.name
+        elif (known.dtype, len(known.dims), known.length) != (found.dtype, len(dims), length):
+            self._mismatch(found, tensor.name, target, group.name, stage.name.span)
+
+    def _mismatch(
+        self, found: StepTensor, argument: str, target: str, group: str, span: Span
+    ) -> None:
+        """Two groups have one name for two sorts of tensor."""
+        known = self.tensors[found.name]
+        self._fail(
+            "bad-stage",
+            span,
+            f"`{target}` is {shown(found)} in `{group}`, but `{found.name}` is {shown(known)} in "
+            f"`{self.holders[found.name]}`",
+            f"bind one of them to another name: bind: {{{argument}: OTHER}}",
+        )
 
 
 def shown(tensor: StepTensor) -> str:

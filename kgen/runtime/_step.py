@@ -7,6 +7,7 @@ the tensors, cuts them to a step's sizes, and puts the state back if a stage rai
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -179,9 +180,7 @@ class Step:
         self._buffers: dict[str, torch.Tensor] = {}
         for name, declared in self.TENSORS.items():
             if declared.buffer:
-                count = 1
-                for dim in self._shape(name, self._most, f"the buffer `{name}`"):
-                    count *= dim
+                count = math.prod(self._shape(name, self._most, f"the buffer `{name}`"))
                 self._buffers[name] = torch.zeros(count, dtype=declared.dtype, device=self.device)
         self._saved = {name: torch.empty_like(self._given[name]) for name in self.RESTORE}
         self._streams = Streams(self.device)
@@ -310,10 +309,7 @@ class Step:
         for name, declared in self.TENSORS.items():
             if name in self._buffers:
                 shape = self._shape(name, values, f"the buffer `{name}`")
-                count = 1
-                for dim in shape:
-                    count *= dim
-                found[name] = self._buffers[name][:count].view(shape)
+                found[name] = self._buffers[name][: math.prod(shape)].view(shape)
             elif name not in self._given or declared.length:
                 found[name] = self._given.get(name)
             else:

@@ -67,6 +67,11 @@ class StepSpec:
     file: str
     sha256: str
 
+    @property
+    def class_name(self) -> str:
+        """`DecodeStep` of the step `decode`."""
+        return "".join(part.capitalize() for part in self.name.value.split("_")) + "Step"
+
 
 def read_step(path: Path, shown: str, report: Report) -> StepSpec | None:
     """The step in a file; None after reporting what is wrong with its shape."""

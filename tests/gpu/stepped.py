@@ -25,7 +25,7 @@ if DRY:
 
 import torch  # noqa: E402
 import triton  # noqa: E402
-from steps import Engine  # noqa: E402
+from steps import Engine, replayed  # noqa: E402
 
 from generated import dspark  # noqa: E402
 from generated.dspark import eager, kernels  # noqa: E402
@@ -162,19 +162,7 @@ def unequal(a, b):
 def captured(switches, steps):
     """A small engine whose step is captured once and replayed."""
     configure(**switches)
-    Engine(DEVICE).run(1)  # compiles; another engine's state
-    engine = Engine(DEVICE)
-    targets, rows = engine.targets, engine.hidden_rows.clone()
-    engine.targets = targets.clone()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        engine.step(G=4, num_contexts=1, num_seqs=5)
-    for number in range(steps):
-        engine.targets[0] = targets[number]
-        engine.hidden_rows.copy_(rows * (number + 1))
-        graph.replay()
-    torch.cuda.synchronize()
-    return engine
+    return replayed(DEVICE, steps)
 
 
 def ran(switches, steps):

@@ -145,3 +145,20 @@ class Engine:
                 found[f"{name}[{at}]"] = each.detach().clone().cpu()
         found["ctx_len[0]"][5] = 0
         return found
+
+
+def replayed(device: torch.device, steps: int) -> Engine:
+    """An engine whose one captured step was replayed so often, under the switches as they are."""
+    Engine(device).run(1)  # compiles; another engine's state
+    engine = Engine(device)
+    targets, rows = engine.targets, engine.hidden_rows.clone()
+    engine.targets = targets.clone()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        engine.step(G=4, num_contexts=1, num_seqs=5)
+    for number in range(steps):
+        engine.targets[0] = targets[number]
+        engine.hidden_rows.copy_(rows * (number + 1))
+        graph.replay()
+    torch.cuda.synchronize()
+    return engine
