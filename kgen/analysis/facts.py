@@ -10,8 +10,8 @@ from itertools import combinations_with_replacement
 from kgen.analysis.bounds import Bounds
 from kgen.analysis.obligations import Obligation, evaluated, room
 from kgen.analysis.places import Algebra, Poly, add
+from kgen.lang.dtypes import FLOATS, LIMITS
 from kgen.lang.typed import Op, Value
-from kgen.lang.types import FLOATS, LIMITS
 
 _FLIPPED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 _MOST = 12  # facts that are tried; two of them at a time

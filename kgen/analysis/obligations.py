@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kgen.diagnostics import Span
+from kgen.lang.dtypes import LIMITS
 from kgen.lang.typed import (
     NO_AXES,
     NOWHERE,
@@ -27,7 +28,6 @@ from kgen.lang.typed import (
     Value,
     children,
 )
-from kgen.lang.types import LIMITS
 
 # A condition, and whether it holds.
 Guard = tuple[Value, bool]

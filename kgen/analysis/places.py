@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from kgen.analysis import clashes
 from kgen.analysis.ranges import Ranges
 from kgen.diagnostics import Report, listed
+from kgen.lang.dtypes import DType
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     Axes,
@@ -29,7 +30,6 @@ from kgen.lang.typed import (
     children,
     walk,
 )
-from kgen.lang.types import DType
 
 # A monomial is a sorted tuple of atoms' texts; a polynomial maps monomials to coefficients.
 Monomial = tuple[str, ...]

@@ -19,9 +19,10 @@ from kgen.analysis.ranges import Ranges
 from kgen.analysis.search import search
 from kgen.analysis.solver import decide
 from kgen.diagnostics import Example, Report, Span
-from kgen.lang.text import prefix, spec_text
+from kgen.lang.code import prefix
+from kgen.lang.dtypes import LIMITS
+from kgen.lang.text import spec_text
 from kgen.lang.typed import Cast, Const, Group, Load, Op, Param, Value, children, walk
-from kgen.lang.types import LIMITS
 
 How = Literal["ranges", "guards", "trusted"]
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from kgen.diagnostics import Report, Span
+from kgen.lang.dtypes import FLOATS, LIMITS, DType
+from kgen.lang.operators import OPERATORS
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     Cast,
@@ -33,7 +35,6 @@ from kgen.lang.typed import (
     Value,
     walk,
 )
-from kgen.lang.types import FLOATS, LIMITS, DType
 
 # Of a float nothing is known: its interval is the whole line.
 Interval = tuple[float, float]
@@ -266,49 +267,7 @@ def _hull(*intervals: Interval) -> Interval:
 
 
 def _operate(op: str, args: list[Interval]) -> Interval:
-    (a, b) = args[0]
-    (c, d) = args[1] if len(args) > 1 else (0, 0)
-    match op:
-        case "add":
-            return (a + c, b + d)
-        case "sub":
-            return (a - d, b - c)
-        case "mul":
-            ends = (a * c, a * d, b * c, b * d)
-            return (min(ends), max(ends))
-        case "min":
-            return (min(a, c), min(b, d))
-        case "max":
-            return (max(a, c), max(b, d))
-        case "neg":
-            return (-b, -a)
-        case "abs":
-            return (0 if a <= 0 <= b else min(abs(a), abs(b)), max(abs(a), abs(b)))
-        case "floordiv" if c > 0:
-            quotients = (a // c, a // d, b // c, b // d)
-            return (min(quotients), max(quotients))
-        case "mod" if c > 0:
-            return (a, b) if a >= 0 and b < c else (0, d - 1)
-        case "floordiv" if d < 0:
-            return _operate(op, [(-b, -a), (-d, -c)])
-        case "mod" if d < 0:
-            return (c + 1, 0)
-        case "lt":
-            return (int(b < c), int(a < d))
-        case "le":
-            return (int(b <= c), int(a <= d))
-        case "gt":
-            return (int(a > d), int(b > c))
-        case "ge":
-            return (int(a >= d), int(b >= c))
-        case "eq":
-            return (int(a == b == c == d), int(a <= d and c <= b))
-        case "ne":
-            return (int(b < c or d < a), int(not a == b == c == d))
-        case "and":
-            return (min(a, c), min(b, d))
-        case "or":
-            return (max(a, c), max(b, d))
-        case "not":
-            return (1 - b, 1 - a)
-    return LIMITS["i64"]
+    row = OPERATORS[{"truncdiv": "floordiv", "truncmod": "mod"}.get(op, op)]
+    if row.interval is None or any(math.isinf(end) for arg in args for end in arg):
+        return (0, 1) if row.compares else LIMITS["i64"]
+    return row.interval(*((int(low), int(high)) for low, high in args))

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from kgen.analysis.obligations import Obligation
 from kgen.analysis.world import ImpossibleError, OutsideError, Point, World
 from kgen.diagnostics import Example
+from kgen.lang.dtypes import FLOATS, LIMITS
 from kgen.lang.typed import Group, Load, Param, Scalar, Size, Tensor, Value, walk
-from kgen.lang.types import FLOATS, LIMITS
 
 # How large the sizes are at most, and how many worlds are tried. 0: as large as they may be.
 _ROUNDS = ((1, 60), (2, 120), (4, 200), (12, 120), (0, 300))

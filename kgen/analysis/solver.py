@@ -16,6 +16,7 @@ from kgen.analysis.ranges import SIZE_LIMIT, Ranges
 from kgen.analysis.search import broken, example, param_order, simplest
 from kgen.analysis.world import ImpossibleError, World
 from kgen.diagnostics import Example
+from kgen.lang.dtypes import FLOATS, LIMITS, DType
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     Cast,
@@ -32,7 +33,6 @@ from kgen.lang.typed import (
     Select,
     Value,
 )
-from kgen.lang.types import FLOATS, LIMITS, DType
 
 Term: TypeAlias = Any  # z3 has no types
 

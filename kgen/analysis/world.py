@@ -8,12 +8,12 @@ Knows integers and conditions alone.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from kgen.analysis.ranges import SIZE_LIMIT
-from kgen.lang.convert import cut
+from kgen.lang.dtypes import FLOATS, LIMITS, cut
+from kgen.lang.operators import OPERATORS
 from kgen.lang.typed import (
     Cast,
     Const,
@@ -32,7 +32,6 @@ from kgen.lang.typed import (
     Tensor,
     Value,
 )
-from kgen.lang.types import FLOATS, LIMITS
 
 Place = tuple[str, tuple[int, ...]]
 Point = dict[str, int]
@@ -48,30 +47,6 @@ class OutsideError(Exception):
 
 class ImpossibleError(Exception):
     """No legal call is like that, or this is more than can be computed here."""
-
-
-_OPERATORS: dict[str, Callable[..., int]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "truncdiv": operator.floordiv,  # which is marked so only where they agree
-    "truncmod": operator.mod,
-    "neg": operator.neg,
-    "abs": abs,
-    "min": min,
-    "max": max,
-    "lt": operator.lt,
-    "le": operator.le,
-    "gt": operator.gt,
-    "ge": operator.ge,
-    "eq": operator.eq,
-    "ne": operator.ne,
-    "and": operator.and_,
-    "or": operator.or_,
-    "not": operator.not_,
-}
 
 
 @dataclass(slots=True)
@@ -122,7 +97,9 @@ class World:
                 numbers = [self.at(arg, point) for arg in args]
                 if op in ("floordiv", "mod", "truncdiv", "truncmod") and numbers[1] == 0:
                     raise ImpossibleError
-                return int(_OPERATORS[op](*numbers))
+                row = OPERATORS[{"truncdiv": "floordiv", "truncmod": "mod"}.get(op, op)]
+                assert row.exact is not None
+                return int(row.exact(*numbers))
             case Scan(kind, index, arg):
                 past = self._along(arg, point, index, range(point[index] + 1))
                 return sum(past) if kind == "cumsum" else cut(_product(past), "i64")

@@ -20,7 +20,9 @@ from kgen.emit.prune import pruned, words
 from kgen.emit.role import RolePrinter
 from kgen.emit.triton import function
 from kgen.emit.values import Body, conjuncts
-from kgen.lang.text import Code, call, infix, method, number, spec_text
+from kgen.lang.code import Code, call, infix, method, number
+from kgen.lang.dtypes import FLOATS, LITERALS
+from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     Axes,
     Const,
@@ -32,7 +34,6 @@ from kgen.lang.typed import (
     Value,
     walk,
 )
-from kgen.lang.types import FLOATS, LITERALS
 from kgen.plan.plan import Plan
 
 _LONG = 50  # characters beyond which a part of a number gets a name
@@ -287,7 +288,7 @@ class CheckPrinter(RolePrinter):
             place = self._point(store.axes, lines)
             start = self._start_of(store)
             if start is not None:
-                place = LaneCode(infix("add", start, place.code), place.lanes)
+                place = LaneCode(infix("+", start, place.code), place.lanes)
             self._noted(
                 tensor, "places", place, self._flat(tensor, store.items, items, lines), mask, lines
             )
@@ -346,7 +347,7 @@ class CheckPrinter(RolePrinter):
             if value.dtype in LITERALS:  # a number without a type
                 code = call("tl.full", "()", code, "tl.int64")
             index = isinstance(value, Index)
-            test = infix("lt", code, size) if index else call("_inside", code, size)
+            test = infix("<", code, size) if index else call("_inside", code, size)
             tests.append(self._kept(f"{name}_inside", LaneCode(test, item.lanes), lines))
         if len(tests) < 2:
             return tests[0] if tests else None
@@ -369,7 +370,7 @@ class CheckPrinter(RolePrinter):
         )
         wide = value.code if tensor.dtype == "i64" else method(value.code, "to", "tl.int64")
         if low is None or high is None:
-            code = infix("ge", wide, low) if low is not None else infix("le", wide, high or wide)
+            code = infix(">=", wide, low) if low is not None else infix("<=", wide, high or wide)
         else:
             code = call("_between", wide, low, high)
         return self._kept(f"{tensor.name}_fits", LaneCode(code, value.lanes), lines)
@@ -425,9 +426,9 @@ class CheckPrinter(RolePrinter):
         if len(total.code.text) > _LONG:
             total = self._kept("number", total, lines)
         lanes = self.lanes.union(total, item)
-        scaled = total.at(lanes) if str(size) == "1" else infix("mul", total.at(lanes), size)
+        scaled = total.at(lanes) if str(size) == "1" else infix("*", total.at(lanes), size)
         code = item.at(lanes)
-        return LaneCode(scaled if str(code) == "0" else infix("add", scaled, code), lanes)
+        return LaneCode(scaled if str(code) == "0" else infix("+", scaled, code), lanes)
 
     def _start_of(self, store: Store) -> Code | None:
         """Where a store's points begin among those of all stores to its tensor."""
@@ -458,7 +459,7 @@ class CheckPrinter(RolePrinter):
         """Store a number to a buffer of the tensor."""
         content = value if isinstance(value, LaneCode) else LaneCode(value, ())
         pointer = LaneCode(
-            infix("add", Code(f"_{tensor.name}_{buffer}_ptr"), place.code), place.lanes
+            infix("+", Code(f"_{tensor.name}_{buffer}_ptr"), place.code), place.lanes
         )
         lanes = self.lanes.union(pointer, content, *([mask] if mask is not None else []))
         args = [self._filled(pointer, lanes).at(lanes).text, content.at(lanes).text]
@@ -477,7 +478,7 @@ class CheckPrinter(RolePrinter):
         lines: list[str],
     ) -> None:
         """Note where a check failed, and what there was."""
-        failed = LaneCode(infix("eq", right.code, number(0)), right.lanes)
+        failed = LaneCode(infix("==", right.code, number(0)), right.lanes)
         total = failed if mask is None else self._logic("and", mask, failed)
         at = len(self.found.checks)
         self.found.checks.append(Check(tensor.name, what, _ordered(self.plan.group, axes)))
@@ -486,7 +487,7 @@ class CheckPrinter(RolePrinter):
         lanes = self.lanes.union(total, point, *details)
         if set(point.lanes) < set(lanes):
             zeros = call("tl.zeros", self.lanes.shape(lanes), "tl.int64")
-            point = LaneCode(infix("add", point.at(lanes), zeros), lanes)
+            point = LaneCode(infix("+", point.at(lanes), zeros), lanes)
         row = f"_report_ptr + {at * ROW}" if at else "_report_ptr"
         args = [row, str(self._filled_mask(total, lanes)), point.at(lanes).text]
         args += [detail.at(lanes).text for detail in details]

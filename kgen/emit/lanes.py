@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kgen.lang.text import ATOM, Code
+from kgen.lang.code import ATOM, Code
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgen.diagnostics import counted
-from kgen.lang.text import Code, call, infix, spec_text
+from kgen.lang.code import Code, call, infix
+from kgen.lang.text import spec_text
 from kgen.lang.typed import Group, Scalar, Tensor
 from kgen.plan.plan import Plan, Role
 
@@ -36,10 +37,10 @@ class Page:
             for axis in role.program:
                 extent = spec_text(self.plan.group.extents[axis.index])
                 if axis.tile != 1:
-                    extent = call("ceil", infix("truediv", extent, Code(str(axis.tile))))
-                count = extent if count is None else infix("mul", count, extent)
+                    extent = call("ceil", infix("/", extent, Code(str(axis.tile))))
+                count = extent if count is None else infix("*", count, extent)
             count = count or Code("1")
-            total = count if total is None else infix("add", total, count)
+            total = count if total is None else infix("+", total, count)
         number = str(total)
         shown = "1 program" if number == "1" else f"`{number}` programs"
         return f"{shown} of {counted(self.plan.warps, 'warp')}"

@@ -9,9 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgen.analysis.ranges import Ranges
-from kgen.lang.text import Code, call, infix, number, prefix, ternary
+from kgen.lang.code import Code, call, infix, number, ternary
+from kgen.lang.dtypes import DType
+from kgen.lang.operators import compile_time
 from kgen.lang.typed import Cast, Const, Given, Group, Load, Op, Param, Select, Tensor, Value, walk
-from kgen.lang.types import DType
 from kgen.plan.plan import Plan, Role
 
 TL_TYPES: dict[DType, str] = {
@@ -115,7 +116,7 @@ def programs_of(group: Group, role: Role, *, host: bool = False) -> Code:
         count = plain(group.extents[axis.index], host=host)
         if axis.kind == "tile":
             count = call("tl.cdiv", count, axis.block)
-        total = count if total is None else infix("mul", total, count)
+        total = count if total is None else infix("*", total, count)
     return total if total is not None else number(1)
 
 
@@ -134,16 +135,7 @@ def plain(value: Value, *, host: bool = False) -> Code:
             return ternary(*(plain(each, host=host) for each in (cond, then, other)))
         case Op(op, args):
             codes = [plain(arg, host=host) for arg in args]
-            if op in ("min", "max"):
-                smaller = infix("lt" if op == "min" else "gt", codes[0], codes[1])
-                return ternary(smaller, codes[0], codes[1])
-            if op in ("neg", "not"):
-                return prefix("-" if op == "neg" else "not", codes[0])
-            if op == "abs":
-                return ternary(infix("lt", codes[0], number(0)), prefix("-", codes[0]), codes[0])
             if op in ("floordiv", "mod") and value.dtype != "int" and not host:
                 return call("floor_div" if op == "floordiv" else "floor_mod", *codes)
-            return infix(
-                {"truncdiv": "floordiv", "truncmod": "mod"}.get(op, op), codes[0], codes[1]
-            )
+            return compile_time({"truncdiv": "floordiv", "truncmod": "mod"}.get(op, op), codes)
     raise AssertionError(f"{value} is not a size expression")

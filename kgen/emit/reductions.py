@@ -12,12 +12,12 @@ from kgen.emit.parameters import (
     TL_TYPES,
 )
 from kgen.emit.values import Body, ValuePrinter
-from kgen.lang.text import Code, call, infix, method, number
+from kgen.lang.code import Code, call, infix, method, number
+from kgen.lang.dtypes import LIMITS, DType
 from kgen.lang.typed import (
     Reduce,
     Scan,
 )
-from kgen.lang.types import LIMITS, DType
 
 _LONG = 60  # characters beyond which what is reduced gets a name
 
@@ -53,7 +53,7 @@ class ReductionPrinter(ValuePrinter):
         if kind in ("any", "all"):
             name = self.names.fresh(f"{hint}_bit")
             body.lines.append(f"{name} = {reduced}")
-            return LaneCode(infix("ne", Code(name), number(0)), left)
+            return LaneCode(infix("!=", Code(name), number(0)), left)
         return LaneCode(reduced, left)
 
     def _found(self, value: Reduce, hint: str, body: Body, guard: LaneCode | None) -> LaneCode:
@@ -63,7 +63,7 @@ class ReductionPrinter(ValuePrinter):
         search = self._named(replace(value, none=None, axes=axes), f"{hint}_at", body, guard)
         none = self._typed(value.none, body, guard)
         lanes = self.lanes.union(search, none)
-        missing = infix("eq", search.at(lanes), _neutral("first", "i64"))
+        missing = infix("==", search.at(lanes), _neutral("first", "i64"))
         return LaneCode(call("tl.where", missing, none.at(lanes), search.at(lanes)), lanes)
 
     def _tree_sum(self, each: Code, lanes: tuple[str, ...], index: str) -> Code:
@@ -97,7 +97,7 @@ class ReductionPrinter(ValuePrinter):
         taken, code = inside.at(lanes), arg.at(lanes)
         if value.kind == "first":
             wide = LaneCode(method(Code(self.local(value.index)), "to", "tl.int64"), (value.index,))
-            taken, code = infix("bitand", taken, code), wide.at(lanes)
+            taken, code = infix("&", taken, code), wide.at(lanes)
         elif value.kind in ("any", "all"):
             code = method(code, "to", "tl.int32")
         return call("tl.where", taken, code, neutral), lanes
@@ -119,7 +119,7 @@ class ReductionPrinter(ValuePrinter):
         total = self.names.fresh(f"{hint}_total")
         full = call("tl.full", self.lanes.shape(left), neutral, "tl.int64")
         body.parent.lines.append(f"{total} = {full}")
-        op = "add" if value.kind == "cumsum" else "mul"
+        op = "+" if value.kind == "cumsum" else "*"
         part = self.names.fresh(f"{hint}_part")
         body.lines.append(f"{part} = {infix(op, LaneCode(Code(total), left).at(lanes), scanned)}")
         if value.kind == "cumsum":
@@ -142,7 +142,7 @@ def _neutral(kind: str, dtype: DType) -> Code:
 def _combine(kind: str, total: Code, each: Code) -> Code:
     match kind:
         case "sum":
-            return infix("add", total, each)
+            return infix("+", total, each)
         case "min" | "all" | "first":
             return call("tl.minimum", total, each)
     return call("tl.maximum", total, each)

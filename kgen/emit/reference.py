@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 
 from kgen.emit.layout import wrap
 from kgen.emit.names import Names
-from kgen.lang.text import COMPARE, Code, call, infix, method, number, prefix, ternary
+from kgen.lang.code import COMPARE, Code, call, infix, method, number, prefix, ternary
+from kgen.lang.dtypes import FLOATS, LITERALS, DType
+from kgen.lang.operators import OPERATORS
 from kgen.lang.typed import (
     Axes,
     Cast,
@@ -34,7 +36,6 @@ from kgen.lang.typed import (
     Value,
     walk,
 )
-from kgen.lang.types import FLOATS, LITERALS, DType
 
 TORCH_TYPES: dict[DType, str] = {
     "bool": "torch.bool",
@@ -154,7 +155,7 @@ class _Reference:
             case Select(cond, then, other):
                 return ternary(self._host(cond), self._host(then), self._host(other))
             case Op(op, args):
-                return _python(op, [self._host(arg) for arg in args])
+                return OPERATORS[op].spec(*(self._host(arg) for arg in args))
         raise AssertionError(f"{value} is not a size expression")
 
     def _store(self, store: Store) -> str:
@@ -284,7 +285,7 @@ class _Reference:
     def _and(self, guard: Code | None, more: Code) -> Code:
         if guard is None:
             return more
-        both = infix("bitand", guard, more)
+        both = infix("&", guard, more)
         self.parts[both.text] = (*self.parts[guard.text], *self.parts[more.text])
         return both
 
@@ -307,33 +308,11 @@ class _Reference:
 
     def _operate(self, op: str, args: tuple[Value, ...], guard: Code | None) -> Code:
         codes = [self.code(arg, guard) for arg in args]
-        fixed = [_compile_time(arg) for arg in args]
-        if all(fixed):
-            return _python(op, codes)
+        if all(_compile_time(arg) for arg in args):
+            return OPERATORS[op].spec(*codes)
+        row = OPERATORS[op]
         floats = any(arg.dtype in FLOATS for arg in args)
-        match op, codes:
-            case (("min" | "max"), [a, b]) if floats:
-                return call("_smaller" if op == "min" else "_larger", a, b)
-            case (("min" | "max"), [a, b]):
-                bound = "max" if op == "min" else "min"
-                if fixed[0]:
-                    return method(b, "clamp", f"{bound}={a}")
-                if fixed[1]:
-                    return method(a, "clamp", f"{bound}={b}")
-                return call(f"torch.{op}imum", a, b)
-            case (("abs" | "rsqrt"), [a]):
-                return method(a, op)
-            case (("exp" | "sqrt"), [a]):
-                return call(f"_{op}", a)
-            case "neg", [a]:
-                return prefix("-", a)
-            case "not", [a]:
-                return prefix("~", a)
-            case (("and" | "or"), [a, b]):
-                return infix(f"bit{op}", a, b)
-            case _, [a, b]:
-                return infix(op, a, b)
-        raise AssertionError(f"no torch for {op}")
+        return (row.torch_floats if floats else row.torch)(*codes)
 
     def _reduce(self, value: Reduce, guard: Code | None) -> Code:
         dim = self._dim(value.index)
@@ -363,12 +342,3 @@ def _compile_time(value: Value) -> bool:
     if isinstance(value, Const | Given) or value.dtype in LITERALS:
         return True
     return isinstance(value, Op) and all(_compile_time(arg) for arg in value.args)
-
-
-def _python(op: str, codes: list[Code]) -> Code:
-    match op:
-        case "min" | "max" | "abs":
-            return call(op, *codes)
-        case "neg" | "not":
-            return prefix("-" if op == "neg" else "not", codes[0])
-    return infix(op, codes[0], codes[1])

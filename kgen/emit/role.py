@@ -15,7 +15,7 @@ from kgen.emit.parameters import (
 )
 from kgen.emit.reductions import ReductionPrinter
 from kgen.emit.values import Body, conjuncts
-from kgen.lang.text import Code, call, infix, method
+from kgen.lang.code import Code, call, infix, method
 from kgen.lang.typed import (
     Cast,
     Const,
@@ -125,12 +125,12 @@ class RolePrinter(ReductionPrinter):
             )
             here = pid
             if at > 0:
-                here = infix("mod", pid, count)
-                pid = infix("floordiv", pid, count)
+                here = infix("%", pid, count)
+                pid = infix("//", pid, count)
             if axis.kind == "row":
                 body.lines.append(f"{self.local(axis.index)} = {method(here, 'to', 'tl.int64')}")
             else:
-                start = infix("mul", here, Code(axis.block))
+                start = infix("*", here, Code(axis.block))
                 self._lane_axis(axis, start, body)
         for axis in self.role.axes.values():
             if axis.kind == "lanes":
@@ -138,10 +138,10 @@ class RolePrinter(ReductionPrinter):
 
     def _lane_axis(self, axis: Axis, start: Code | None, body: Body) -> None:
         lanes = call("tl.arange", "0", axis.block)
-        code = lanes if start is None else infix("add", start, lanes)
+        code = lanes if start is None else infix("+", start, lanes)
         body.lines.append(f"{self.local(axis.index)} = {code}")
         extent = plain(self.plan.group.extents[axis.index])
-        inside = infix("lt", Code(self.local(axis.index)), extent)
+        inside = infix("<", Code(self.local(axis.index)), extent)
         body.lines.append(f"{self._inside(axis.index)} = {inside}")
 
     # Stores.

@@ -18,7 +18,7 @@ from kgen.emit.parameters import (
     programs_of,
 )
 from kgen.emit.role import RolePrinter
-from kgen.lang.text import Code, infix
+from kgen.lang.code import Code, infix
 from kgen.plan.plan import Plan
 
 
@@ -47,7 +47,7 @@ def emit(plan: Plan) -> Kernel:
     name = f"{plan.group.name}_kernel"
     programs = programs_of(plan.group, plan.roles[0], host=True)
     for role in plan.roles[1:]:
-        programs = infix("add", programs, programs_of(plan.group, role, host=True))
+        programs = infix("+", programs, programs_of(plan.group, role, host=True))
     text = function(name, plan.group.summary, params, bodies, counts)
     helpers |= {each for each in ("floor_div", "floor_mod") if f"{each}(" in text}  # of extents
     return Kernel(name, text, params, frozenset(helpers), programs)
@@ -87,4 +87,4 @@ def function(
 
 
 def _annotation(param: Parameter) -> str:
-    return "tl.constexpr" if param.type == "constexpr" else TL_TYPES[param.type]  # type: ignore[index]
+    return "tl.constexpr" if param.type == "constexpr" else TL_TYPES[param.type]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kgen.emit.helpers import HELPERS
 from kgen.emit.lanes import LaneCode, Lanes
 from kgen.emit.names import Names
 from kgen.emit.parameters import (
@@ -18,7 +19,9 @@ from kgen.emit.parameters import (
     plain,
     strided,
 )
-from kgen.lang.text import Code, call, infix, method, number, prefix
+from kgen.lang.code import Code, call, infix, method, number, prefix
+from kgen.lang.dtypes import FLOATS, LITERALS, NARROW_FLOATS, DType
+from kgen.lang.operators import OPERATORS
 from kgen.lang.typed import (
     Cast,
     Const,
@@ -35,7 +38,6 @@ from kgen.lang.typed import (
     Value,
     walk,
 )
-from kgen.lang.types import FLOATS, LITERALS, NARROW_FLOATS, DType
 from kgen.plan.plan import Axis, Plan, Role
 
 
@@ -92,14 +94,14 @@ class ValuePrinter:
         if lanes and not a.lanes:
             arms = (b.code, "False") if op == "and" else ("True", b.code)
             return LaneCode(call("tl.where", a.code, *arms), lanes)
-        return LaneCode(infix(f"bit{op}", a.at(lanes), b.at(lanes)), lanes)
+        return LaneCode(infix("&" if op == "and" else "|", a.at(lanes), b.at(lanes)), lanes)
 
     def _filled(self, pointer: LaneCode, lanes: tuple[str, ...]) -> LaneCode:
         """A pointer with all the lanes of its load or store."""
         if set(pointer.lanes) >= set(lanes):
             return pointer
         zeros = call("tl.zeros", self.lanes.shape(lanes), "tl.int32")
-        return LaneCode(infix("add", pointer.at(lanes), zeros), lanes)
+        return LaneCode(infix("+", pointer.at(lanes), zeros), lanes)
 
     def _filled_mask(self, mask: LaneCode, lanes: tuple[str, ...]) -> Code:
         """A mask for a block is a block itself: the interpreter refuses a scalar one."""
@@ -122,8 +124,8 @@ class ValuePrinter:
                 continue
             offset = item.at(lanes)
             if strided(declared, dim):
-                offset = infix("mul", offset, Code(f"{strides}{dim}"))
-            code = infix("add", code, offset)
+                offset = infix("*", offset, Code(f"{strides}{dim}"))
+            code = infix("+", code, offset)
         return LaneCode(code, lanes)
 
     def _chosen(self, tensor: Tensor, item: LaneCode, body: Body) -> tuple[Code, str]:
@@ -395,17 +397,11 @@ class ValuePrinter:
                     for arg, code in zip(args, wide, strict=True)
                 ]
             code = self._operate_floats(op, wide)
-            narrow = dtype if op not in _COMPARISONS else "f32"
+            narrow = dtype if not OPERATORS[op].compares else "f32"
             return LaneCode(self._convert(code, "f32", narrow), lanes)
         match op:
-            case "min" | "max":
-                return LaneCode(call(f"tl.{op}imum", *given), lanes)
-            case "abs":
-                return LaneCode(call("tl.abs", *given), lanes)
-            case "neg":
-                return LaneCode(prefix("-", given[0]), lanes)
             case "not":
-                return LaneCode(infix("eq", given[0], number(0)), lanes)
+                return LaneCode(infix("==", given[0], number(0)), lanes)
             case "and" | "or":
                 return self._logic(op, *codes)
             case "floordiv" | "mod":
@@ -413,27 +409,15 @@ class ValuePrinter:
                 self.helpers.add(helper)
                 return LaneCode(call(helper, *given), lanes)
             case "truncdiv" | "truncmod":
-                return LaneCode(infix("floordiv" if op == "truncdiv" else "mod", *given), lanes)
+                return LaneCode(infix("//" if op == "truncdiv" else "%", *given), lanes)
             case _:
-                return LaneCode(infix(op, *given), lanes)
+                return LaneCode(OPERATORS[op].triton(*given), lanes)
 
     def _operate_floats(self, op: str, given: list[Code]) -> Code:
         """An operator on f32, rounded as IEEE says; Triton's own `/`, sqrt and minus are not."""
-        match op:
-            case "truediv":
-                return call("tl.math.div_rn", *given)
-            case "sqrt":
-                return call("tl.sqrt_rn", *given)
-            case "rsqrt" | "abs":
-                return call(f"tl.{op}", *given)
-            case "neg":
-                return infix("mul", given[0], number(-1.0))
-            case "min" | "max" | "exp":
-                helper = {"min": "smaller", "max": "larger"}.get(op, op)
-                self.helpers.add(helper)
-                return call(helper, *given)
-            case _:
-                return infix(op, *given)
+        code = OPERATORS[op].triton_floats(*given)
+        self.helpers |= {name for name in HELPERS if code.text.startswith(f"{name}(")}
+        return code
 
     def _operand(
         self, arg: Value, args: tuple[Value, ...], body: Body, guard: LaneCode | None
@@ -483,9 +467,6 @@ def conjuncts(cond: Value) -> tuple[Value, ...]:
     if isinstance(cond, Op) and cond.op == "and":
         return tuple(part for arg in cond.args for part in conjuncts(arg))
     return (cond,)
-
-
-_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 
 
 def _compile_time(value: Value) -> bool:

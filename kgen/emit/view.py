@@ -17,9 +17,9 @@ from kgen.emit.page import Page
 from kgen.emit.parameters import Parameter, list_limit
 from kgen.emit.prune import words
 from kgen.emit.relies import promises, shown
+from kgen.lang.dtypes import FLOATS
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Const, Group, Load, Param, Ref, Scalar, Select, Tensor, Value, walk
-from kgen.lang.types import FLOATS
 from kgen.plan.plan import Plan
 
 

@@ -12,6 +12,7 @@ from typing import Literal, cast
 
 from kgen.diagnostics import Report, nearest
 from kgen.lang import syntax
+from kgen.lang.dtypes import ELEMENT_TYPES, FLOATS, FOREIGN_NAMES, LIMITS, DType
 from kgen.lang.eager import check_eager
 from kgen.lang.host import ends_of, host, integer
 from kgen.lang.infer import Scope
@@ -28,7 +29,6 @@ from kgen.lang.typed import (
     Value,
     is_host,
 )
-from kgen.lang.types import ELEMENT_TYPES, FLOATS, FOREIGN_NAMES, LIMITS, DType
 from kgen.spec.located import Text
 from kgen.spec.model import GroupSpec, ScalarSpec, TensorSpec
 from kgen.spec.package import Package
@@ -156,7 +156,7 @@ class _Checker:
         for each in spec.scalars:
             known = each.type.value in _SCALAR_TYPES
             kind = "int" if each.type.value == "static" or not known else each.type.value
-            scope.params[each.name.value] = cast("DType", kind)
+            scope.params[each.name.value] = kind
         scope.extents = {name.value: None for name, _ in spec.indices}
         scope.texts = {name.value: text for name, text in (*spec.lets, *spec.masks)}
         scope.lists = {each.name.value for each in spec.tensors if each.list is not None}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kgen.diagnostics import Report, Span
+from kgen.lang.dtypes import FLOATS, LIMITS, NARROW_FLOATS, DType, cut, exact, rounded, widens
+from kgen.lang.operators import fold
 from kgen.lang.typed import NOWHERE, Cast, Const, Op, Value
-from kgen.lang.types import FLOATS, LIMITS, NARROW_FLOATS, DType, exact, widens
 
 # The largest finite numbers: beyond them backends differ in what they do with a literal.
 _LARGEST = {"f16": 65504.0, "bf16": 3.38e38, "f32": 3.4e38}
@@ -22,7 +23,8 @@ def coerce(value: Value, dtype: DType, span: Span, report: Report) -> Value | No
     if dtype not in FLOATS and (problem := misfit(value, dtype)):
         report.add("wrong-type", span, problem)
         return None
-    return Const(value.value, dtype)
+    # A literal that is cast where it stands is rounded there, as in torch.
+    return Const(rounded(value.value, dtype) if dtype in NARROW_FLOATS else value.value, dtype)
 
 
 def misfit(value: Value, dtype: DType) -> str:
@@ -78,40 +80,3 @@ def wrapping(value: Value, dtype: DType, where: Span, span: Span, report: Report
     if isinstance(marked, Const):
         return Const(cut(int(marked.value), dtype), dtype)
     return marked if marked.dtype == dtype else Cast(marked, dtype, value.axes, True, span)
-
-
-def cut(number: int, dtype: DType) -> int:
-    """A number as an integer type holds it."""
-    if dtype == "bool":
-        return int(number != 0)
-    low, high = LIMITS[dtype]
-    return number if dtype == "int" else (number - low) % (high - low + 1) + low
-
-
-def own_type(value: Value) -> DType:
-    """The type that a compile-time number has by itself, as in torch.tensor."""
-    return "i64" if value.dtype == "int" else "f32"
-
-
-def fold(op: str, args: list[int]) -> int | None:
-    """An operator on numbers that the spec writes out; None where kgen leaves it to run time."""
-    match op, args:
-        case "add", [a, b]:
-            return a + b
-        case "sub", [a, b]:
-            return a - b
-        case "mul", [a, b]:
-            return a * b
-        case "pow", [a, b] if 0 <= b <= 64 and abs(a) <= 2**16:
-            return int(a**b)
-        case "floordiv", [a, b] if b != 0:
-            return a // b
-        case "mod", [a, b] if b != 0:
-            return a % b
-        case "min", [a, b]:
-            return min(a, b)
-        case "max", [a, b]:
-            return max(a, b)
-        case "abs" | "neg", [a]:
-            return abs(a) if op == "abs" else -a
-    return None

@@ -6,9 +6,9 @@ In: texts and the names in scope. Out: typed trees of sizes, scalars and numbers
 from __future__ import annotations
 
 from kgen.lang import syntax
+from kgen.lang.dtypes import LIMITS, widens
 from kgen.lang.infer import Scope
 from kgen.lang.typed import Cast, Given, Index, Load, Op, Reduce, Ref, Scan, Value, walk
-from kgen.lang.types import LIMITS, widens
 from kgen.spec.located import Text
 
 _DEVICE_ONLY = ("sqrt", "rsqrt", "exp")

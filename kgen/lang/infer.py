@@ -12,8 +12,19 @@ from dataclasses import dataclass, field
 
 from kgen.diagnostics import Report, Span, counted, nearest
 from kgen.lang import syntax
-from kgen.lang.convert import cast, coerce, fold, misfit, own_type, wrapping
-from kgen.lang.functions import COMPARISONS, FUNCTIONS, INSTEAD, REDUCTIONS, SCANS, UNARY
+from kgen.lang.convert import cast, coerce, misfit, wrapping
+from kgen.lang.dtypes import (
+    CASTS,
+    FLOATS,
+    FOREIGN_NAMES,
+    LITERALS,
+    NARROW_FLOATS,
+    WRAPS,
+    DType,
+    own_type,
+    promote,
+)
+from kgen.lang.operators import INSTEAD, OPERATORS, REDUCTIONS, SCANS, fold, functions
 from kgen.lang.rewrite import asked, prefix
 from kgen.lang.syntax import Apply, Call, Expr, Item, Name, Number
 from kgen.lang.typed import (
@@ -31,16 +42,6 @@ from kgen.lang.typed import (
     Scan,
     Select,
     Value,
-)
-from kgen.lang.types import (
-    CASTS,
-    FLOATS,
-    FOREIGN_NAMES,
-    LITERALS,
-    NARROW_FLOATS,
-    WRAPS,
-    DType,
-    promote,
 )
 from kgen.spec.located import Text
 
@@ -79,7 +80,7 @@ class Scope:
             text = self.texts[name]
             value = self.value(text)
             if value is not None and value.dtype in LITERALS:  # a let is a run-time value
-                value = coerce(value, own_type(value), text.span, self.report)
+                value = coerce(value, own_type(value.dtype), text.span, self.report)
             self.open.pop()
             self.lets[name] = Let(name, value, text.value, text.span) if value is not None else None
         let = self.lets[name]
@@ -205,7 +206,8 @@ class Scope:
         self, op: str, values: list[Value], args: tuple[Expr, ...], span: Span
     ) -> Value | None:
         axes = _axes(values)
-        if op in ("and", "or", "not"):
+        row = OPERATORS.get(op)
+        if row is not None and row.takes == "conditions":
             for value, arg in zip(values, args, strict=True):
                 if value.dtype != "bool":
                     self.report.add(
@@ -220,7 +222,7 @@ class Scope:
             folded = fold(op, [int(value.value) for value in values if isinstance(value, Const)])
             if folded is not None:
                 return self._fits(Const(folded, "int"), "int", span)
-        if op == "pow":
+        if row is None:
             self.report.add(
                 "unsupported-syntax",
                 span,
@@ -228,22 +230,24 @@ class Scope:
                 "multiply instead",
             )
             return None
-        if op in ("eq", "ne") and values[0].dtype == values[1].dtype == "bool":
+        if row.takes == "anything" and values[0].dtype == values[1].dtype == "bool":
             return Op(op, tuple(values), "bool", axes)
         united = self._unite(values, args)
         if united is None:
             return None
         same, dtype = united
-        if dtype in FLOATS and op in ("floordiv", "mod"):
+        if row.takes == "integers" and dtype in FLOATS:
+            slash = op in ("floordiv", "mod")
+            what = "`//` and `%` take" if slash else f"`{row.symbol}` takes"
             self.report.add(
                 "wrong-type",
                 span,
-                f"`//` and `%` take integers, this has type {dtype}",
-                "write `/`",
+                f"{what} integers, this has type {dtype}",
+                "write `/`" if slash else "",
             )
             return None
-        if op in ("truediv", "sqrt", "rsqrt", "exp"):
-            if dtype == "float" or (op != "truediv" and dtype not in FLOATS):
+        if row.takes in ("quotient", "floats"):
+            if dtype == "float" or (row.takes == "floats" and dtype not in FLOATS):
                 self.report.add(
                     "wrong-type",
                     span,
@@ -256,18 +260,18 @@ class Scope:
                 if all(each.dtype == "int" for each in same):
                     same = tuple(cast(each, "f32") for each in same)
                 dtype = "f32"
-        if op in ("floordiv", "mod") and isinstance(same[1], Const) and same[1].value == 0:
+        divides = op in ("floordiv", "mod")
+        if divides and isinstance(same[1], Const) and same[1].value == 0:
             self.report.add("division-by-zero", args[1].span, "the divisor is 0")
             return None
         numbers = [int(each.value) for each in same if isinstance(each, Const)]
-        if len(numbers) == len(same) and dtype not in FLOATS and op not in COMPARISONS:
+        if len(numbers) == len(same) and dtype not in FLOATS:
             folded = fold(op, numbers)
             if folded is not None:
                 return self._fits(Const(folded, dtype), dtype, span)
-        divisor = args[1].span if op in ("floordiv", "mod") else None
-        return Op(
-            op, same, "bool" if op in COMPARISONS else dtype, axes, span=span, divisor_span=divisor
-        )
+        divisor = args[1].span if divides else None
+        gives = "bool" if row.compares else dtype
+        return Op(op, same, gives, axes, span=span, divisor_span=divisor)
 
     def _select(self, values: list[Value], args: tuple[Expr, ...], span: Span) -> Value | None:
         cond, then, other = values
@@ -326,7 +330,7 @@ class Scope:
         args = [value for value in values if value is not None]
         if len(args) != len(values) or not known_over:
             return None
-        table: dict[str, int | None] = {**dict.fromkeys((*CASTS, *WRAPS), 1), **FUNCTIONS}
+        table: dict[str, int | None] = {**dict.fromkeys((*CASTS, *WRAPS), 1), **functions()}
         if call.over:
             table = {**REDUCTIONS, **dict.fromkeys(SCANS, 1), "prefix": 1}
         if name not in table:
@@ -352,7 +356,7 @@ class Scope:
             return self._cast(name, args[0], call)
         if name in WRAPS:
             return wrapping(args[0], WRAPS[name], call.args[0].span, span, self.report)
-        if name in UNARY:
+        if table[name] == 1:
             return self._apply(name, args, call.args, span)
         if name == "clamp":
             low = self._apply("min", [args[0], args[2]], (call.args[0], call.args[2]), span)
@@ -386,7 +390,7 @@ class Scope:
         return known
 
     def _cast(self, name: str, arg: Value, call: Call) -> Value | None:
-        dtype: DType = name  # type: ignore[assignment]
+        dtype: DType = name
         if dtype == "bool" and arg.dtype != "bool":
             return self._apply(
                 "ne", [arg, Const(0, "int")], (call.args[0], call.args[0]), call.span
@@ -421,7 +425,7 @@ class Scope:
             self.report.add("wrong-type", arg_span, f"`{name}` takes numbers", help)
             return None
         if arg.dtype in LITERALS:
-            coerced = coerce(arg, own_type(arg), arg_span, self.report)
+            coerced = coerce(arg, own_type(arg.dtype), arg_span, self.report)
             if coerced is None:
                 return None
             arg = coerced

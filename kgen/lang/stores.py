@@ -5,11 +5,11 @@ from __future__ import annotations
 from kgen.diagnostics import Report, listed, nearest
 from kgen.lang import syntax
 from kgen.lang.convert import coerce, misfit
+from kgen.lang.dtypes import FLOATS, LITERALS, DType, widens
 from kgen.lang.infer import Scope
 from kgen.lang.rewrite import winner
 from kgen.lang.syntax import Expr, Item, Name
 from kgen.lang.typed import Const, Index, Op, Store, Value
-from kgen.lang.types import FLOATS, LITERALS, DType, widens
 from kgen.spec.located import Text
 from kgen.spec.model import StoreSpec, TensorSpec
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kgen.diagnostics import Report, Span
+from kgen.lang.operators import python_operators
 from kgen.spec.located import Text
 
 
@@ -67,23 +68,7 @@ Expr: TypeAlias = Number | Name | Apply | Call | Item
 
 _DEEPEST = 100  # levels of an expression; later phases walk them recursively
 
-_BINARY: dict[type[ast.operator], str] = {
-    ast.Add: "add",
-    ast.Sub: "sub",
-    ast.Mult: "mul",
-    ast.Div: "truediv",
-    ast.FloorDiv: "floordiv",
-    ast.Mod: "mod",
-    ast.Pow: "pow",
-}
-_COMPARE: dict[type[ast.cmpop], str] = {
-    ast.Eq: "eq",
-    ast.NotEq: "ne",
-    ast.Lt: "lt",
-    ast.LtE: "le",
-    ast.Gt: "gt",
-    ast.GtE: "ge",
-}
+_OPERATORS = python_operators()
 # What Python has and the language has not -> what to write instead.
 _INSTEAD: dict[type[ast.AST], str] = {
     ast.BitAnd: "join conditions with `and`; there are no bit operators",
@@ -232,23 +217,23 @@ class _Reader:
                 return Name(id, span)
             case ast.BinOp(left, op, right):
                 operands = (self.read(left), self.read(right))
-                if type(op) not in _BINARY:
+                if type(op) not in _OPERATORS:
                     return self.refuse(node, f"`{self.between(left, right)}`", op)
-                return Apply(_BINARY[type(op)], operands, span)
+                return Apply(_OPERATORS[type(op)], operands, span)
             case ast.UnaryOp(ast.USub(), operand):
                 negated = self.read(operand)
                 if isinstance(negated, Number) and negated.value != 0:
                     return Number(-negated.value, span)
                 return Apply("neg", (negated,), span)
-            case ast.UnaryOp(ast.Not(), operand):
-                return Apply("not", (self.read(operand),), span)
+            case ast.UnaryOp(op, operand) if type(op) in _OPERATORS:
+                return Apply(_OPERATORS[type(op)], (self.read(operand),), span)
             case ast.UnaryOp(op, operand):
                 self.read(operand)
                 return self.refuse(node, f"`{self.source(node)[0]}`", op)
             case ast.Compare(left, ops, comparators):
                 return self.compare(node, left, ops, comparators)
             case ast.BoolOp(op, values):
-                name = "and" if isinstance(op, ast.And) else "or"
+                name = _OPERATORS[type(op)]
                 result = self.read(values[0])
                 for each in values[1:]:
                     result = Apply(name, (result, self.read(each)), span)
@@ -277,9 +262,9 @@ class _Reader:
         nodes = (left, *right)
         for number, op in enumerate(ops):
             a, b = sides[number], sides[number + 1]
-            if type(op) not in _COMPARE:
+            if type(op) not in _OPERATORS:
                 return self.refuse(node, f"`{self.between(nodes[number], nodes[number + 1])}`", op)
-            each = Apply(_COMPARE[type(op)], (a, b), self.span(node))
+            each = Apply(_OPERATORS[type(op)], (a, b), self.span(node))
             result = each if result is None else Apply("and", (result, each), self.span(node))
         return result if result is not None else sides[0]
 

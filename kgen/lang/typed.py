@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from kgen.diagnostics import Span
-from kgen.lang.types import DType
+from kgen.lang.dtypes import DType
 
 Axes: TypeAlias = frozenset[str]
 NO_AXES: Axes = frozenset()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from kgen.lang.types import ELEMENT_TYPES, LIMITS, exact, promote, widens
+from kgen.lang.dtypes import ELEMENT_TYPES, LIMITS, exact, promote, widens
 
 TORCH = {
     "bool": torch.bool,
