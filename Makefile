@@ -1,5 +1,6 @@
 # make demo    builds specs/, runs every group beside the chain that it replaces, then a decode loop around the step
 # make test    runs the tests
+# make test-all   those too that take long: faults made on purpose, more targets, two ranks
 # make check   all that CI checks: lint, types, generated files up to date, tests
 # make bless   accepts what the specs and the bad specs' messages have become, and shows the difference
 #
@@ -18,7 +19,7 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 endif
 
-.PHONY: demo test check bless
+.PHONY: demo test test-all check bless
 .DEFAULT_GOAL := check
 
 demo: $(READY)
@@ -30,6 +31,9 @@ endif
 
 test: $(READY)
 	$(RUN) -m pytest -n $(WORKERS)
+
+test-all: $(READY)
+	$(RUN) -m pytest -n $(WORKERS) -m "slow or not slow"
 
 check: $(READY)
 	$(RUN) -m ruff check

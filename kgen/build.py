@@ -1,68 +1,163 @@
 """The pipeline from specs to generated packages, and the one writer of files.
 
-`compile_package` is the compiler's table of contents: read it first.
+`compile_packages` and `compile_group` are the compiler's table of contents: read them first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import json
+import os
+import re
 import tempfile
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from kgen.analysis.prove import prove
-from kgen.diagnostics import Report, SpecError
-from kgen.emit.package import render
+from kgen import cache
+from kgen.diagnostics import Diagnostic, Report, SpecError
+from kgen.kernel.judge import UnsafeError
+from kgen.kernel.make import make
 from kgen.lang.check import check
 from kgen.lang.typed import Group
-from kgen.plan.plan import Plan, make_plan
+from kgen.package.files import render
+from kgen.package.view import Emitted, View, emit
+from kgen.plan.plan import make_plan
 from kgen.plan.step import StepPlan, make_step
+from kgen.prove.prove import prove
 from kgen.spec.package import Package, read_packages
+from kgen.targets.triton import reserved
+
+_MANY = 40  # groups that are worth starting processes for
 
 
 class BuildError(Exception):
     """Generated files can't be written; the message says which, why and what to do."""
 
 
+class InternalError(BuildError):
+    """What kgen made of sound specs is not Python, or not shown to be safe: a fault of kgen."""
+
+
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A package and what was made of it. `plans` and `files` are empty if its specs are wrong."""
+    """A package and what was made of it: `files` of all its groups, if nothing is wrong with its specs."""
 
     package: Package
     groups: tuple[Group, ...]
-    plans: tuple[Plan, ...]
     step: StepPlan | None
     files: dict[str, str]
-
-
-def compile_package(package: Package, report: Report) -> Built:
-    """Specs to text: names and types, proofs and plan, then the emitters."""
-    groups = [group for spec in package.groups if (group := check(spec, package, report))]
-    plans = [plan for group in groups if (plan := _proved_plan(group, report))]
-    whole = len(plans) == len(package.groups) and not report.diagnostics
-    step = make_step(package, {group.name: group for group in groups}, report) if whole else None
-    whole = whole and not report.diagnostics
-    files = render(package, tuple(plans), step) if whole else {}
-    return Built(package, tuple(groups), tuple(plans), step, files)
-
-
-def _proved_plan(group: Group, report: Report) -> Plan | None:
-    """The plan of a group with what is proved of it; None after reporting what can't be."""
-    plan = make_plan(group, report)
-    proofs = prove(group, report) if plan is not None else None
-    return replace(plan, proofs=proofs) if plan is not None and proofs is not None else None
 
 
 def compile_specs(root: Path) -> tuple[Built, ...]:
     """Everything in a folder of specs; raises `SpecError` with all that is wrong."""
     report = Report()
     packages = read_packages(root, report)
-    built = tuple(compile_package(package, report) for package in packages)
+    built = compile_packages(packages, report)
     if report.diagnostics:
         raise SpecError(report)
     return built
+
+
+def compile_packages(packages: tuple[Package, ...], report: Report) -> tuple[Built, ...]:
+    """Specs to text. Each group tells its own mistakes, and each step, whatever is wrong with others."""
+    typed = [
+        [group for spec in package.groups if (group := check(spec, package, report))]
+        for package in packages
+    ]
+    steps = [
+        make_step(package, {group.name: group for group in groups}, report)
+        if len(groups) == len(package.groups)
+        else None
+        for package, groups in zip(packages, typed, strict=True)
+    ]
+    wrong = {each.span.file for each in report.diagnostics}
+    sound = [group for groups in typed for group in groups if group.span.file not in wrong]
+    emitted = compile_groups(sound, report)
+    built = []
+    for package, groups, step in zip(packages, typed, steps, strict=True):
+        views = tuple(
+            View(group, emitted[where]) for group in groups if (where := group.span.file) in emitted
+        )
+        files = render(package, views, step) if not report.diagnostics else {}
+        for name, text in files.items():
+            _check_python(package, name, text)
+        built.append(Built(package, tuple(groups), step, files))
+    return tuple(built)
+
+
+def compile_groups(groups: list[Group], report: Report) -> dict[str, Emitted]:
+    """The text of groups, by file: as it was kept, or made anew, by several processes if it is of many."""
+    found: dict[str, Emitted] = {}
+    todo: list[Group] = []
+    for group in groups:
+        kept = cache.load(group.sha256)
+        if isinstance(kept, Emitted):
+            found[group.span.file] = kept
+        else:
+            todo.append(group)
+    for group, (emitted, mistakes) in zip(todo, _each(todo, report), strict=True):
+        report.diagnostics += [each for each in mistakes if each not in report.diagnostics]
+        if emitted is not None:
+            found[group.span.file] = emitted
+            cache.keep(group.sha256, emitted)
+    return found
+
+
+def _each(groups: list[Group], report: Report) -> Iterable[tuple[Emitted | None, list[Diagnostic]]]:
+    work = functools.partial(_compile, sources=report.sources)
+    processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
+    if len(groups) < _MANY or processes == 1:
+        return map(work, groups)
+    with ProcessPoolExecutor(processes) as pool:
+        return list(pool.map(work, groups, chunksize=4))
+
+
+def _compile(group: Group, sources: dict[str, str]) -> tuple[Emitted | None, list[Diagnostic]]:
+    report = Report(sources=sources)
+    return compile_group(group, report), report.diagnostics
+
+
+def compile_group(group: Group, report: Report) -> Emitted | None:
+    """A typed group to text: proofs, plan, kernels, which are judged; None after reporting mistakes."""
+    proved = prove(group, report)
+    plan = make_plan(proved, report) if proved is not None else None
+    if plan is None:
+        return None
+    try:
+        return emit(make(plan, reserved(group)))
+    except UnsafeError as error:
+        raise InternalError(
+            f"internal error: {error}; the specs are not at fault: please report it, with {group.file}"
+        ) from error
+
+
+def _check_python(package: Package, name: str, text: str) -> None:
+    """Refuse a file that does not parse; the message names the spec that it comes from."""
+    copied = name.startswith("_") and name != "__init__.py"  # kgen's own runtime
+    try:
+        if name.endswith(".py") and not copied:
+            compile(text, name, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        number = getattr(error, "lineno", None) or 1
+        if name == "eager.py":
+            where = f"{package.folder / name}, line {number}"
+            raise BuildError(f"{where}, is not Python: {error.args[0]}") from error
+        lines = text.splitlines()
+        # The group that is named last before the fault, or by the file.
+        words = re.findall(r"\w+", " ".join([name, *lines[:number]]))
+        plain = [re.sub(r"^test_|_kernel$|_check$", "", word) for word in words]
+        groups = {group.name.value: group.file for group in package.groups}
+        named = [groups[word] for word in plain if word in groups]
+        raise InternalError(
+            f"internal error: {package.name}/{name} would not be Python: {error.args[0]} in line {number}, "
+            f"`{lines[number - 1].strip() if number <= len(lines) else ''}`; it comes from "
+            f"{named[-1] if named else package.folder}. This is a fault of kgen, not of the spec: please "
+            "report it, with that file"
+        ) from error
 
 
 @dataclass(slots=True)

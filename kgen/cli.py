@@ -14,11 +14,10 @@ from typing import NoReturn
 import click
 
 import kgen
-from kgen.build import BuildError, Built, Changes, compare, compile_specs, write
-from kgen.diagnostics import SpecError, counted, nearest
-from kgen.emit import reference, triton
-from kgen.emit.step import StepView
+from kgen.build import BuildError, Built, Changes, compare, compile_group, compile_specs, write
+from kgen.diagnostics import Report, SpecError, counted, nearest
 from kgen.lang.text import spec_text
+from kgen.package.step import StepView
 from kgen.spec.schema import json_schema, step_schema
 
 _PHASES = ("typed", "plan", "kernel", "reference")
@@ -50,6 +49,8 @@ def _compiled(specs: Path, *, as_json: bool) -> tuple[Built, ...]:
             click.echo(report.render(colour=sys.stderr.isatty()), err=True)
         count = len(report.diagnostics)
         _fail(f"{counted(count, 'mistake')} in the specs; nothing was written")
+    except BuildError as error:
+        _fail(str(error))
 
 
 @main.command()
@@ -167,33 +168,26 @@ def list_groups(specs: Path, as_json: bool) -> None:
 @click.option("--phase", type=click.Choice(_PHASES), default="kernel", show_default=True)
 def show(group: str, specs: Path, phase: str) -> None:
     """Print what a group is in one phase of the compiler."""
-    plans = {plan.group.name: plan for b in _compiled(specs, as_json=False) for plan in b.plans}
-    if group not in plans:
-        _fail(f"there is no group `{group}` in {specs}; {nearest(group, plans)}")
-    plan = plans[group]
-    match phase:
-        case "typed":
-            for let in plan.group.lets.values():
-                axes = ", ".join(i for i in plan.group.extents if i in let.value.axes)
-                click.echo(f"{let.name}: {let.value.dtype}[{axes}] = {spec_text(let.value)}")
-            for store in plan.group.stores:
-                click.echo(
-                    f"{store.target_text} := {spec_text(store.value)}  ({store.value.dtype})"
-                )
-        case "plan":
-            for role in plan.roles:
-                click.echo(
-                    " x ".join(f"{a.index}:{a.kind}" for a in role.axes.values()) or "one program"
-                )
-                for store in (*role.stores, *role.once):
-                    click.echo(f"  {store.target_text}")
-                if role.shared:
-                    click.echo(f"  barrier before the stores: {', '.join(sorted(role.shared))}")
-            click.echo(counted(plan.warps, "warp"))
-        case "kernel":
-            click.echo(triton.emit(plan).text, nl=False)
-        case _:
-            click.echo(reference.emit(plan.group).text, nl=False)
+    groups = {each.name: each for built in _compiled(specs, as_json=False) for each in built.groups}
+    if group not in groups:
+        _fail(f"there is no group `{group}` in {specs}; {nearest(group, groups)}")
+    typed = groups[group]
+    if phase == "typed":
+        for let in typed.lets.values():
+            axes = ", ".join(i for i in typed.extents if i in let.value.axes)
+            click.echo(f"{let.name}: {let.value.dtype}[{axes}] = {spec_text(let.value)}")
+        for store in typed.stores:
+            click.echo(f"{store.target_text} := {spec_text(store.value)}  ({store.value.dtype})")
+        return
+    emitted = compile_group(typed, Report())
+    assert emitted is not None, "its package was compiled"
+    if phase == "plan":
+        click.echo(f"{emitted.words.programs}:")
+        for role in emitted.words.roles:
+            click.echo(f"- {role}")
+    else:
+        text = emitted.kernel.text if phase == "kernel" else emitted.reference
+        click.echo(text, nl=False)
 
 
 @main.command()

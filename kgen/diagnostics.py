@@ -72,7 +72,7 @@ CATALOGUE: Mapping[str, str] = {
     "bad-default": "A call that leaves the scalar out would be refused, whatever its sizes.",
     "division-by-zero": "It raises in torch on the CPU and is undefined on a GPU.",
     # What a group must be.
-    "unbound-size": "A run-time size is read off a tensor's shape at the call.",
+    "unbound-size": "A size is read off a tensor's shape at the call.",
     "unused": "A declared name that nothing uses is usually a misspelt one.",
     "not-stored": "An `out` tensor that nothing writes would come back with yesterday's contents.",
     "partly-stored": "The rest of an `out` tensor would come back with yesterday's contents.",
@@ -87,6 +87,7 @@ CATALOGUE: Mapping[str, str] = {
     "race": "Programs of one launch run in no order, so one may see what another has written.",
     "scan-in-loop": "A running sum is carried from turn to turn of the innermost loop.",
     # Steps.
+    "cannot-fuse": "Two groups as one must do to the bit what they do one after the other.",
     "unknown-in-step": "A step names groups, their tensors and numbers, and what stands under `engine`.",
     "bad-stage": "A step runs its stages in order; each must know what it works on.",
     "step-race": "Two streams run in no order, so one stage may see what the other has written.",

@@ -53,7 +53,9 @@ def python(code: str, *args: str, checkout: Path, cwd: Path, **env: str) -> str:
     ended = subprocess.run(
         [sys.executable, "-c", code, *args],
         cwd=cwd,
-        env=os.environ | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1"} | env,
+        env=os.environ
+        | {"PYTHONPATH": str(checkout), "PYTHONDONTWRITEBYTECODE": "1", "KGEN_CACHE": "off"}
+        | env,
         capture_output=True,
         text=True,
         check=False,

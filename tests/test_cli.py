@@ -92,7 +92,9 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes] | None]:
 def test_one_of_a_thing_is_told_in_the_singular(run: Run) -> None:
     Path("specs/pack/row_sums.yaml").unlink()
     assert "pack: 1 group (doubled)" in run("build").out
-    assert run("show", "doubled", "--phase", "plan").out.endswith("1 warp\n")
+    assert run("show", "doubled", "--phase", "plan").out.startswith(
+        "`ceil(N / 128)` programs of 1 warp:\n"
+    )
     page = Path("generated/pack/docs/doubled.md").read_text()
     assert "`ceil(N / 128)` programs of 1 warp:" in page
     with Path("generated/pack/docs/doubled.md").open("a") as file:
@@ -287,8 +289,8 @@ def test_list(run: Run) -> None:
     "phase, told",
     [
         ("typed", ["summed: i64[r] = sum[k](x[r, k])", "total[r] := summed + bias  (i64)"]),
-        ("plan", ["r:row", "k:lanes", "  total[r]"]),
-        ("kernel", ["@triton.jit", "def row_sums_kernel(", "# total[r]: summed + bias"]),
+        ("plan", ["`R` programs of 1 warp:", "- `total[r]`: a program for each `r` of R"]),
+        ("kernel", ["@kernel", "def row_sums_kernel(", "# total[r]: summed + bias"]),
         ("reference", ["def row_sums(", "# total[r]: summed + bias"]),
     ],
 )
@@ -560,7 +562,7 @@ def content(folder: Path) -> dict[str, bytes | None]:
 
 
 @pytest.mark.parametrize("built", ["not built", "built"])
-@pytest.mark.parametrize("turn", [1, 4])
+@pytest.mark.parametrize("turn", [1, 3])
 @pytest.mark.parametrize(
     "operation",
     ["write_text", "replace"],

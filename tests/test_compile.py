@@ -54,7 +54,10 @@ def changed(tmp_path: Path, *changes: tuple[str, str, str]) -> Path:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "target",
+    [t if t in ("90", "gfx942") else pytest.param(t, marks=pytest.mark.slow) for t in TARGETS],
+)
 def test_kernels_compile_and_are_sound(folder_of, target, package, tmp_path):
     """No spill, a barrier where a tensor is read and written, addresses in 64 bits, no contraction."""
     # 1, and numbers that are no powers of two.
@@ -109,6 +112,20 @@ def test_the_checks_see_what_they_are_for(tmp_path, fault):
 
 
 def test_the_count_sees_a_specialised_argument(tmp_path):
-    folder = changed(tmp_path, ("kernels.py", r"do_not_specialize=\[[^\]]*\],", ""))
-    counts = run("count_variants.py", folder, "dspark", cache=tmp_path / "cache")
+    folder = changed(tmp_path, ("_launch.py", r"function, do_not_specialize=.*\n", "function)\n"))
+    groups = ("accept_prefix", "block_fixup", "context_positions")
+    counts = run("count_variants.py", folder, "dspark", *groups, cache=tmp_path / "cache")
+    assert all(count["variants"] > count["settings"] for count in counts.values()), counts
+
+
+def test_the_count_sees_a_specialised_number_of_a_tuple(tmp_path):
+    """Triton does not pass on to a tuple's numbers what is said of the parameter."""
+    folder = changed(
+        tmp_path,
+        ("_launch.py", r"return 2 \* \(number \+ 2\*\*61\) \+ 1", "return number"),
+        ("_launch.py", r"return \(chosen >> 1\) - \(1 << 61\)", "return chosen"),
+    )
+    counts = run(
+        "count_variants.py", folder, "dspark", "context_kv_write", cache=tmp_path / "cache"
+    )
     assert all(count["variants"] > count["settings"] for count in counts.values()), counts

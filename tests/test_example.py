@@ -426,6 +426,7 @@ def test_ranks_agree_on_a_tie(monkeypatch):
         assert Ranks(rank, 2).argmax(whole[:, 2 * rank : 2 * rank + 2]).tolist() == [1, 3, 2, 3]
 
 
+@pytest.mark.slow
 def test_two_ranks():
     """With `make demo`'s program: it compares the ranks, and both with one rank, itself."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]

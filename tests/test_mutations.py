@@ -1,8 +1,12 @@
-"""The tests are able to fail: faults put into kernels and into specs, one at a time, are seen.
+"""The generated tests are able to fail: faults put into printed kernels and into specs are seen.
 
 A kernel's fault must fail its generated equivalence test. A few cannot: what the interpreter does not show
-(a missing barrier, a load past a row whose value nobody uses) is for the watch on its memory.
-A spec's fault must be refused by kgen or fail against the eager chain. Survivors stand here with reasons.
+(a missing barrier) is for the watch on its memory. A spec's fault must be refused by kgen or fail against
+the eager chain. Survivors stand here with reasons. What is wrong with a kernel before it is printed is for
+`kernel/test_mutants.py`.
+
+A sample of the specs' faults; `FAULTS=all pytest tests/test_mutations.py` tries them all, in
+a minute: on 2026-12-01, 20 were refused, 31 failed a test, and the 5 below survived.
 """
 
 import json
@@ -14,29 +18,33 @@ from collections import Counter
 from pathlib import Path
 
 import building
-import kernel_mutants
 import pytest
 
 from kgen.diagnostics import SpecError
 
 ROOT = Path(__file__).parents[1]
-GROUPS = (
-    "accept_prefix",
-    "block_fixup",
-    "context_positions",
-    "gen_bookkeeping",
-    "refresh_block_tables",
-)
+PART = 1 if os.environ.get("FAULTS") == "all" else 9  # one of so many faults of specs is tried
 
-# Faults that no test can see, and why: (group, fault) with the fault's beginning.
-EQUIVALENT = {
-    ("accept_prefix", "k_in & (draft_tokens_value != target_tokens_value"): (
-        "lanes past K load 0 on both sides, and 0 equals 0"
+# What a printer could get wrong: (group, what the kernel says, the fault, how it is seen).
+KERNEL_FAULTS = [
+    ("accept_prefix", "r * draft_tokens_stride_0 + k", "r * target_tokens_stride_0 + k", "test"),
+    ("accept_prefix", "row * accepted_tokens_stride_0 + t", "row * K1 + t", "test"),
+    ("accept_prefix", "tl.int32),\n        mask=t_in,", "tl.int32),", "test"),
+    ("accept_prefix", "(-matched).to(tl.int32)", "matched.to(tl.int32)", "test"),
+    ("accept_prefix", "    tl.debug_barrier()\n", "", "watch"),
+    ("context_positions", "(num_contexts + r)", "r", "test"),
+    ("context_positions", "mask=k_in", "mask=k <= K1", "test"),
+    ("refresh_block_tables", "pid - end_0", "pid", "test"),
+    ("refresh_block_tables", "(blocks + TILE_c - 1) // TILE_c", "blocks // TILE_c", "test"),
+    ("refresh_block_tables", "(program // tiles_c)", "(program % tiles_c)", "test"),
+    (
+        "refresh_block_tables",
+        "range(0, blocks, TILE_c)",
+        "range(0, blocks - TILE_c, TILE_c)",
+        "test",
     ),
-    ("gen_bookkeeping", "load of block_tables_ptr without its mask"): (
-        "the column is clamped into the row on every lane"
-    ),
-}
+    ("refresh_block_tables", "c_in_2 = c_2 < blocks", "c_in_2 = c_2 <= blocks", "test"),
+]
 
 
 def ends(jobs: list[dict], tmp_path: Path) -> list[tuple[str, str]]:
@@ -55,28 +63,22 @@ def score(what: str, found: list[tuple[str, str]]) -> None:
     print(f"{what}: {len(found)} faults, {dict(counts)}")
 
 
+@pytest.mark.slow
 def test_faults_in_kernels_are_seen(tmp_path):
-    text = (ROOT / "generated" / "dspark" / "kernels.py").read_text()
-    faults = [each for each in kernel_mutants.mutants(text) if each.group in GROUPS]
-    assert len(faults) >= 25
+    text, jobs = (ROOT / "generated" / "dspark" / "kernels.py").read_text(), []
     base = {"folder": str(ROOT / "generated"), "package": "dspark"}
-    sound = [base | {"group": group, "files": {}} for group in GROUPS]
-    jobs = [base | {"group": each.group, "files": {"kernels.py": each.text}} for each in faults]
+    for group, old, new, _ in KERNEL_FAULTS:
+        before, head, rest = text.partition(f"def {group}_kernel(")
+        own, mark, after = rest.partition("@kernel")
+        assert own.count(old) == 1, (group, old)
+        changed = before + head + own.replace(old, new) + mark + after
+        jobs.append(base | {"group": group, "files": {"kernels.py": changed}})
+    groups = sorted({group for group, *_ in KERNEL_FAULTS})
+    sound = [base | {"group": group, "files": {}} for group in groups]
     found = ends(sound + jobs, tmp_path)
     assert found[: len(sound)] == [("survived", "")] * len(sound)
-    found = found[len(sound) :]
-    score("kernels", found)
-    survivors = [
-        f"{fault.group}: {fault.fault}"
-        for fault, (end, _) in zip(faults, found, strict=True)
-        if end == "survived"
-        and not any(
-            fault.group == group and fault.fault.startswith(start) for group, start in EQUIVALENT
-        )
-    ]
-    assert survivors == [], "\n".join(survivors)
-    # Most of them by the generated test alone, which is what an engine has.
-    assert sum(end in ("test", "crash") for end, _ in found) >= 0.9 * len(found)
+    found = [end for end, _ in found[len(sound) :]]
+    assert found == [end for *_, end in KERNEL_FAULTS]
 
 
 # (spec, what it says, the fault).
@@ -163,9 +165,11 @@ SURVIVORS = {
 }
 
 
+@pytest.mark.slow
 def test_faults_in_specs_are_refused_or_seen(tmp_path):
     refused, jobs, told = [], [], []
-    for number, (group, old, new) in enumerate([*SPEC_FAULTS, *SURVIVORS]):
+    faults = [*SPEC_FAULTS, *SURVIVORS][::PART]
+    for number, (group, old, new) in enumerate(faults):
         text = (ROOT / "specs" / "dspark" / f"{group}.yaml").read_text()
         assert text.count(old) == 1, (group, old)
         folder = tmp_path / f"fault_{number}"
@@ -184,16 +188,18 @@ def test_faults_in_specs_are_refused_or_seen(tmp_path):
     found = ends(jobs, tmp_path)
     score(f"specs, {len(refused)} refused", found)
     survivors = [fault for fault, (end, _) in zip(told, found, strict=True) if end == "survived"]
-    assert set(survivors) == set(SURVIVORS)
-    assert len(refused) >= 8
+    assert set(survivors) == set(SURVIVORS) & set(faults)
+    assert len(refused) >= 8 / PART
 
 
-@pytest.mark.parametrize("factor, end", [(2, "test"), (1, "survived")])
-def test_the_harness_tells_faults_from_rewritings(tmp_path, factor, end):
+def test_the_harness_tells_faults_from_rewritings(tmp_path):
     """A fault is seen because it is one, not because any change would be."""
     text = (ROOT / "generated" / "dspark" / "eager.py").read_text()
     line = "    ctx_positions.copy_(before.unsqueeze(1) + steps)\n"
     assert line in text
-    changed = text.replace(line, line.replace("+ steps", f"+ {factor} * steps"))
     base = {"folder": str(ROOT / "generated"), "package": "dspark", "group": "context_positions"}
-    assert ends([base | {"files": {"eager.py": changed}}], tmp_path)[0][0] == end
+    jobs = [
+        base | {"files": {"eager.py": text.replace(line, line.replace("+", f"+ {factor} *"))}}
+        for factor in (2, 1)
+    ]
+    assert [end for end, _ in ends(jobs, tmp_path)] == ["test", "survived"]

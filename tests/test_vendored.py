@@ -71,7 +71,7 @@ def test_a_copy_alone_runs_the_reference_on_the_cpu(tmp_path, name):
         import {name} as package
         def launch(*_, **__):
             raise AssertionError("a kernel on the CPU")
-        package.ops.launch = launch
+        package._launch.launch = launch
         assert call(package) == RIGHT
         assert not [n for n in sys.modules if n.split(".")[0] == "kgen"]
         """,
@@ -86,7 +86,7 @@ def test_a_copy_alone_runs_the_kernel_in_the_interpreter(tmp_path, name):
         tmp_path,
         f"""
         import {name} as package
-        package.ops.reference.context_positions = None
+        package.ops.context_positions.reference = None
         assert call(package) == RIGHT
         assert not [n for n in sys.modules if n.split(".")[0] == "kgen"]
         """,
@@ -138,13 +138,101 @@ def test_copies_live_side_by_side(tmp_path):
             assert call(other.dspark) == more
         def through_torch(package):
             out = torch.zeros(2, 3, dtype=torch.int64)
-            package.ops.CONTEXT_POSITIONS_OP(
+            package.ops.context_positions.op(
                 torch.tensor([10, 20, 30]), torch.tensor([0, 1, 0]), out, 1
             )
             return out.tolist()
         assert through_torch(first.dspark) == through_torch(second.dspark) == RIGHT
         assert through_torch(other.dspark) == more
         assert first.dspark.KgenCallError is not second.dspark.KgenCallError
+        """,
+        interpret=True,
+    )
+
+
+# What is changed in a second copy, and what it makes of [[20, 21, 22], [10, 11, 12]].
+CHANGES = {
+    "kernels.py": ("ctx_len_value + k,", "ctx_len_value + k + 1000,", 1000),
+    "reference.py": ("ctx_positions_new)", "ctx_positions_new + 1000)", 1000),
+    "_launch.py": (
+        "arguments = [*prepared.arguments]",
+        "arguments = [*prepared.arguments]; return",
+        None,
+    ),
+    "_operator.py": ("if call.launch is None:", "if True:", None),
+    "ops.py": (
+        '"num_contexts": "i32 0 .. max_batch - G"',
+        '"num_contexts": "i32 0 .. 0"',
+        "refused",
+    ),
+    "_runtime.py": ("declared.ends(values)", "(0, 0)", "refused"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_copies_that_differ_in_any_file_run_their_own_code(tmp_path, name):
+    """Called, through torch's operators and compiled, whichever was imported first."""
+    old, new, more = CHANGES[name]
+    for copy in ("first", "second", "third"):
+        (tmp_path / copy).mkdir()
+        vendor(tmp_path / copy / "dspark")
+    path = tmp_path / "second" / "dspark" / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    run(
+        tmp_path,
+        f"""
+        import first.dspark, second.dspark, third.dspark
+        more = {more!r}
+        def changed():
+            if more is None:
+                return [[77] * 3] * 2
+            return [[more + v for v in row] for row in RIGHT]
+        def through_torch(package):
+            out = torch.full((2, 3), 77)
+            package.ops.context_positions.op(
+                torch.tensor([10, 20, 30]), torch.tensor([0, 1, 0]), out, 1
+            )
+            return out.tolist()
+        def compiled(package):
+            torch._dynamo.reset()
+            step = torch.compile(package.context_positions, fullgraph=True, backend="aot_eager")
+            out = torch.full((2, 3), 77)
+            step(
+                ctx_len=torch.tensor([10, 20, 30]),
+                batch_to_slot=torch.tensor([0, 1, 0]),
+                ctx_positions=out,
+                num_contexts=1,
+            )
+            return out.tolist()
+        for way in (call, through_torch, compiled, call):
+            for package in (first.dspark, second.dspark, third.dspark):
+                try:
+                    found = way(package)
+                except package.KgenCallError:
+                    found = "refused"
+                own = package is second.dspark
+                assert found == (more if more == "refused" else changed()) if own else found == RIGHT, (way, package)
+        names = {{p.ops.context_positions.op.name() for p in (first.dspark, second.dspark, third.dspark)}}
+        assert len(names) == 3, names
+        """,
+        interpret=name != "reference.py",
+    )
+
+
+def test_a_package_that_is_imported_again_is_registered_again(tmp_path):
+    vendor(tmp_path / "dspark")
+    run(
+        tmp_path,
+        """
+        import dspark
+        for _ in range(3):
+            assert call(dspark) == RIGHT
+            for name in [name for name in sys.modules if name.split(".")[0] == "dspark"]:
+                del sys.modules[name]
+            import dspark
+            dspark.ops.context_positions.op
         """,
         interpret=True,
     )

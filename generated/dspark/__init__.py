@@ -13,6 +13,7 @@ from torch import Tensor
 
 from . import ops
 from ._debug import KgenDeviceCheckError
+from ._operator import calls
 from ._runtime import KgenCallError
 from ._warmup import no_jit, warm
 from .step import SWITCHES, DecodeStep
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 
+@calls(ops.accept_prefix)
 def accept_prefix(
     *,
     target_tokens: Tensor,
@@ -65,21 +67,9 @@ def accept_prefix(
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (
-        target_tokens,
-        draft_tokens,
-        accepted_tokens,
-        num_accepted,
-        kv_rewind,
-        target_kv_lens,
-        num_contexts,
-    )
-    if torch.compiler.is_compiling():
-        ops.ACCEPT_PREFIX_OP(*args)
-    else:
-        ops.accept_prefix(*args)
 
 
+@calls(ops.block_fixup)
 def block_fixup(
     *,
     num_ctx: Tensor,
@@ -112,23 +102,9 @@ def block_fixup(
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (
-        num_ctx,
-        block_tables,
-        block_pages,
-        block_in_page,
-        page_tables,
-        kv_lens,
-        num_contexts,
-        page_size,
-        block_counts,
-    )
-    if torch.compiler.is_compiling():
-        ops.BLOCK_FIXUP_OP(*args)
-    else:
-        ops.block_fixup(*args)
 
 
+@calls(ops.block_norm_rope_write)
 def block_norm_rope_write(
     *,
     block_latents: Tensor,
@@ -167,27 +143,9 @@ def block_norm_rope_write(
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (
-        block_latents,
-        norm_weight,
-        freqs,
-        query_positions,
-        block_pages,
-        block_in_page,
-        pool,
-        normed,
-        eps,
-        max_ctx,
-        live_rows,
-        live,
-        drop_overflow,
-    )
-    if torch.compiler.is_compiling():
-        ops.BLOCK_NORM_ROPE_WRITE_OP(*args)
-    else:
-        ops.block_norm_rope_write(*args)
 
 
+@calls(ops.block_write)
 def block_write(
     *,
     block_latents: Tensor,
@@ -214,13 +172,9 @@ def block_write(
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (block_latents, block_pages, block_in_page, pool, live_rows, live, drop_overflow)
-    if torch.compiler.is_compiling():
-        ops.BLOCK_WRITE_OP(*args)
-    else:
-        ops.block_write(*args)
 
 
+@calls(ops.context_kv_norm_rope_write)
 def context_kv_norm_rope_write(
     *,
     latents: Tensor,
@@ -259,27 +213,9 @@ def context_kv_norm_rope_write(
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (
-        latents,
-        norm_weight,
-        freqs,
-        ctx_positions,
-        keep,
-        write_pages,
-        write_offsets,
-        pool,
-        eps,
-        max_ctx,
-        live_rows,
-        live,
-        drop_overflow,
-    )
-    if torch.compiler.is_compiling():
-        ops.CONTEXT_KV_NORM_ROPE_WRITE_OP(*args)
-    else:
-        ops.context_kv_norm_rope_write(*args)
 
 
+@calls(ops.context_kv_stage)
 def context_kv_stage(*, latents: Tensor, staged: Tensor) -> None:
     """Each layer's context latents, made contiguous.
 
@@ -290,13 +226,9 @@ def context_kv_stage(*, latents: Tensor, staged: Tensor) -> None:
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (latents, staged)
-    if torch.compiler.is_compiling():
-        ops.CONTEXT_KV_STAGE_OP(*args)
-    else:
-        ops.context_kv_stage(*args)
 
 
+@calls(ops.context_kv_write)
 def context_kv_write(
     *,
     normed: Tensor,
@@ -325,13 +257,9 @@ def context_kv_write(
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (normed, keep, write_pages, write_offsets, pool, live_rows, live, drop_overflow)
-    if torch.compiler.is_compiling():
-        ops.CONTEXT_KV_WRITE_OP(*args)
-    else:
-        ops.context_kv_write(*args)
 
 
+@calls(ops.context_positions)
 def context_positions(
     *, ctx_len: Tensor, batch_to_slot: Tensor, ctx_positions: Tensor, num_contexts: int
 ) -> None:
@@ -347,13 +275,9 @@ def context_positions(
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (ctx_len, batch_to_slot, ctx_positions, num_contexts)
-    if torch.compiler.is_compiling():
-        ops.CONTEXT_POSITIONS_OP(*args)
-    else:
-        ops.context_positions(*args)
 
 
+@calls(ops.gen_bookkeeping)
 def gen_bookkeeping(
     *,
     accepted_tokens: Tensor,
@@ -412,35 +336,9 @@ def gen_bookkeeping(
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (
-        accepted_tokens,
-        num_accepted,
-        batch_to_slot,
-        block_counts,
-        block_tables,
-        ctx_len,
-        bonus,
-        embed_ids,
-        query_positions,
-        keep,
-        write_pages,
-        write_offsets,
-        num_ctx,
-        seq_lens,
-        num_contexts,
-        max_ctx,
-        mask_token_id,
-        page_size,
-        live_rows,
-        live,
-        drop_overflow,
-    )
-    if torch.compiler.is_compiling():
-        ops.GEN_BOOKKEEPING_OP(*args)
-    else:
-        ops.gen_bookkeeping(*args)
 
 
+@calls(ops.gen_bookkeeping_arena)
 def gen_bookkeeping_arena(
     *,
     accepted_tokens: Tensor,
@@ -495,34 +393,9 @@ def gen_bookkeeping_arena(
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (
-        accepted_tokens,
-        num_accepted,
-        batch_to_slot,
-        arena_tables,
-        ctx_len,
-        bonus,
-        embed_ids,
-        query_positions,
-        keep,
-        write_pages,
-        write_offsets,
-        num_ctx,
-        seq_lens,
-        num_contexts,
-        max_ctx,
-        mask_token_id,
-        page_size,
-        live_rows,
-        live,
-        drop_overflow,
-    )
-    if torch.compiler.is_compiling():
-        ops.GEN_BOOKKEEPING_ARENA_OP(*args)
-    else:
-        ops.gen_bookkeeping_arena(*args)
 
 
+@calls(ops.gqa_kv_write)
 def gqa_kv_write(
     *,
     keys: Tensor,
@@ -554,13 +427,9 @@ def gqa_kv_write(
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (keys, vals, keep, write_pages, write_offsets, pool, live_rows, live, drop_overflow)
-    if torch.compiler.is_compiling():
-        ops.GQA_KV_WRITE_OP(*args)
-    else:
-        ops.gqa_kv_write(*args)
 
 
+@calls(ops.noise_block)
 def noise_block(*, embed_rows: Tensor, noise: Tensor) -> None:
     """The draft block's input: each request's own embedding row, then the mask token's.
 
@@ -572,13 +441,9 @@ def noise_block(*, embed_rows: Tensor, noise: Tensor) -> None:
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (embed_rows, noise)
-    if torch.compiler.is_compiling():
-        ops.NOISE_BLOCK_OP(*args)
-    else:
-        ops.noise_block(*args)
 
 
+@calls(ops.noise_block_from_table)
 def noise_block_from_table(*, embed_ids: Tensor, embed_table: Tensor, noise: Tensor) -> None:
     """The draft block's input, gathered from an embedding table that is not sharded.
 
@@ -591,13 +456,9 @@ def noise_block_from_table(*, embed_ids: Tensor, embed_table: Tensor, noise: Ten
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (embed_ids, embed_table, noise)
-    if torch.compiler.is_compiling():
-        ops.NOISE_BLOCK_FROM_TABLE_OP(*args)
-    else:
-        ops.noise_block_from_table(*args)
 
 
+@calls(ops.refresh_block_tables)
 def refresh_block_tables(
     *,
     block_offsets: Tensor,
@@ -622,11 +483,6 @@ def refresh_block_tables(
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
     """
-    args = (block_offsets, block_counts, block_tables, pool_index, divisor, num_seqs)
-    if torch.compiler.is_compiling():
-        ops.REFRESH_BLOCK_TABLES_OP(*args)
-    else:
-        ops.refresh_block_tables(*args)
 
 
 def warmup(device: torch.device | str, **static: int | list[int]) -> dict[str, int]:
@@ -643,7 +499,7 @@ def warmup(device: torch.device | str, **static: int | list[int]) -> dict[str, i
         How many variants of each group were launched.
 
     Raises:
-        KgenCallError: a name that is no static size or scalar of any group.
+        KgenCallError: a name that is not a static size or scalar of any group.
     """
     return warm(ops.GROUPS, device, static)
 
@@ -664,6 +520,6 @@ def configure(
         fused_norm: norm and rope inside the KV writes; their sums are trees, so the bits differ from the engine's.
 
     Raises:
-        KgenCallError: a value that is no bool, or a switch without the one that it needs.
+        KgenCallError: a value that is not a bool, or a switch without the one that it needs.
     """
     SWITCHES.configure(fused=fused, overlap=overlap, fused_norm=fused_norm)

@@ -1,6 +1,6 @@
-"""Draws small worlds from a signature: one value for each argument of a group.
+"""Random small worlds of a signature: one value for each argument of a group.
 
-Needs torch alone. Sizes are not powers of two and sometimes 0, values stand at and near the ends of their
+Needs only torch. Sizes are not powers of two and sometimes 0, values are at and near the ends of their
 declared ranges, tensors are strided with unaligned starts, each inside a larger buffer of random bits.
 """
 
@@ -10,22 +10,22 @@ import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ._runtime import LIMITS, ScalarArg, Signature, SizeArg, TensorArg
+from ._runtime import LIMITS, ScalarArg, SizeArg, TensorArg
+
+if TYPE_CHECKING:
+    from ._testing import Case
 
 WORLDS = 48
 _PROGRAMS = 48  # of one launch at most: the interpreter takes milliseconds for each
+_PATTERN = 65521  # a prime
 _SHORT = 16  # a range of so few values has no ends to prefer
 _STATIC_CHOICES = (1, 2, 3, 4, 5, 7, 8)
-_BITS = {
-    torch.bool: torch.uint8,
-    torch.float16: torch.int16,
-    torch.bfloat16: torch.int16,
-    torch.float32: torch.int32,
-}
+_REFUSALS = 40  # worlds in which what a spec trusts can't be kept, before it is said
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _SPECIAL = (
     0.0,
     -0.0,
@@ -100,56 +100,49 @@ class World:
         return tensors | self.scalars
 
 
-class Drawn(Protocol):
-    """What a world is drawn from.
+def draw(case: Case, seed: int) -> World:
+    """The world of a seed: the same on every machine.
 
-    Attributes:
-        signature: the group's parameters.
-        programs: how many programs a launch has, given the sizes.
-        edges: sizes at which the schedule changes (tile ends), by run-time size.
+    Raises:
+        AssertionError: no world satisfies the declared ranges, or keeps what the spec trusts.
     """
-
-    @property
-    def signature(self) -> Signature:
-        """See above."""
-        ...
-
-    @property
-    def programs(self) -> Callable[[dict[str, Any]], int]:
-        """See above."""
-        ...
-
-    @property
-    def edges(self) -> dict[str, tuple[int, ...]]:
-        """See above."""
-        ...
-
-
-def draw(case: Drawn, seed: int) -> World:
-    """The world of a seed: the same on every machine."""
+    group, refusals = case.signature.group, 0
     for attempt in range(200):
-        chance = random.Random(f"{case.signature.group} {seed} {attempt}")
+        chance = random.Random(f"{group} {seed} {attempt}")
         try:
             # Another attempt takes other static sizes too, and sooner or later an empty world.
             empty = seed % 6 == 1 or attempt > 50
-            return _draw(case, seed + (WORLDS + 1) * attempt, chance, empty=empty)
+            world = _draw(case, seed + (WORLDS + 1) * attempt, chance, empty=empty)
         except UnsatisfiableError:
             continue
-    raise AssertionError(f"{case.signature.group}: no world satisfies the declared ranges")
+        broken = case.keep(world, chance)
+        if not broken:
+            return world
+        refusals += 1
+        if refusals == _REFUSALS:
+            trusted = "; ".join(f"`{what}`: {why}" for what, why in case.trusted.items())
+            raise AssertionError(
+                f"{group}: no random inputs keep what the spec trusts ({trusted}). In the last of "
+                f"{refusals} tries {broken}, at {world.values}. Declare sizes and values with which it can "
+                "be kept"
+            )
+    raise AssertionError(f"{group}: no world satisfies the declared ranges")
 
 
-def _draw(case: Drawn, seed: int, chance: random.Random, *, empty: bool) -> World:
+def _draw(case: Case, seed: int, chance: random.Random, *, empty: bool) -> World:
     signature = case.signature
     values: dict[str, Any] = {}
     large = chance.choice(list(case.edges)) if case.edges and chance.random() < 0.25 else ""
-    for name in signature.order:
-        values[name] = _number(case, name, seed, chance, values, large=name == large)
-    if not (0 if empty else 1) <= case.programs(values) <= _PROGRAMS:
-        raise UnsatisfiableError
     usual = chance.random() < 0.5
     left_out = {name for name in signature.defaults if usual or chance.random() < 0.3}
-    for name in left_out:
-        values[name] = signature.defaults[name](values)
+    for name in signature.order:
+        values[name] = (
+            signature.defaults[name](values)
+            if name in left_out
+            else _number(case, name, seed, chance, values, large=name == large)
+        )
+    if not (0 if empty else 1) <= case.programs(values) <= _PROGRAMS:
+        raise UnsatisfiableError
     tame = chance.random() < 0.6
     buffers: dict[str, list[Buffer]] = {}
     for name, tensor in signature.tensors.items():
@@ -167,7 +160,7 @@ def _draw(case: Drawn, seed: int, chance: random.Random, *, empty: bool) -> Worl
 
 
 def _number(
-    case: Drawn, name: str, seed: int, chance: random.Random, values: dict[str, int], *, large: bool
+    case: Case, name: str, seed: int, chance: random.Random, values: dict[str, int], *, large: bool
 ) -> float:
     declared = case.signature.declared(name)
     size = isinstance(declared, SizeArg)
@@ -191,7 +184,7 @@ def _number(
         most = min(high, least + chance.choice((1, 3, 6, 11)))
         # Rather large than small: other sizes are often bounded by it.
         return max(chance.randint(least, most), chance.randint(least, most))
-    if isinstance(declared, ScalarArg) and declared.type == "f32":
+    if isinstance(declared, ScalarArg) and declared.float:
         drawn = [v for v in (1e-6, 1e-5, 0.5, 1.0, -2.0, 0.0, low, high) if low <= v <= high]
         return float(chance.choice([v for v in drawn if math.isfinite(v)]))
     return _near_ends(low, high, chance)
@@ -238,45 +231,59 @@ def _buffers(
     found: list[Buffer] = []
     for at in range(count):
         if at % shared == 0:
-            base = _random_bits(stride + offset + 5, declared.dtype, chance)
+            base = _spread(_random_bits, stride + offset + 5, declared.dtype, chance)
         view = base.as_strided(shape, strides, offset + at % shared * pitch)
         found.append(Buffer(base, view))
         if declared.mode != "out" and view.numel():
             if declared.dtype in LIMITS:
                 view.copy_(_elements(declared, shape, values, chance))
             else:
-                view.copy_(_floats(declared.dtype, shape, chance, tame=tame))
+                floats = _ordinary if tame else _wild
+                view.copy_(_spread(floats, view.numel(), declared.dtype, chance).view(shape))
     return found
 
 
-def _floats(
-    dtype: torch.dtype, shape: list[int], chance: random.Random, *, tame: bool
+def _spread(
+    made: Callable[[int, torch.dtype, random.Random], torch.Tensor],
+    count: int,
+    dtype: torch.dtype,
+    chance: random.Random,
 ) -> torch.Tensor:
-    """Ordinary numbers; or, if not `tame`, random bits and special values among them."""
+    """So many random numbers; a pattern of them, if they are many."""
+    pattern = made(min(count, _PATTERN), dtype, chance)
+    return pattern.repeat(max(-(-count // _PATTERN), 1))[:count]
+
+
+def _ordinary(count: int, dtype: torch.dtype, chance: random.Random) -> torch.Tensor:
+    """Ordinary floats."""
     seeded = torch.Generator().manual_seed(chance.randrange(2**31))
-    ordinary = torch.randn(shape, generator=seeded).to(dtype)
-    if tame:
-        return ordinary
-    count = ordinary.numel()
-    wild = _random_bits(count, dtype, chance).view(shape)
+    return torch.randn(count, generator=seeded).to(dtype)
+
+
+def _wild(count: int, dtype: torch.dtype, chance: random.Random) -> torch.Tensor:
+    """Ordinary floats, random bits and special values."""
+    seeded = torch.Generator().manual_seed(chance.randrange(2**31))
+    ordinary, wild = _ordinary(count, dtype, chance), _random_bits(count, dtype, chance)
     special = torch.tensor(_SPECIAL).to(dtype)
-    picked = special[torch.randint(len(_SPECIAL), (count,), generator=seeded)].view(shape)
-    kind = torch.randint(3, shape, generator=seeded)
+    picked = special[torch.randint(len(_SPECIAL), (count,), generator=seeded)]
+    kind = torch.randint(3, (count,), generator=seeded)
     # Through integers, since a copy of a NaN may lose its payload.
     mixed = torch.where(kind == 0, bits(wild), torch.where(kind == 1, bits(picked), bits(ordinary)))
     return mixed.view(dtype)
 
 
 def _random_bits(count: int, dtype: torch.dtype, chance: random.Random) -> torch.Tensor:
-    if dtype not in LIMITS:
-        words = torch.int16 if dtype.itemsize == 2 else torch.int32
-        return _random_bits(count, torch.int32, chance).to(words).view(dtype)
-    low, high = LIMITS[dtype]
+    """Any bits; of a bool those of True or False."""
     seeded = torch.Generator().manual_seed(chance.randrange(2**31))
-    if dtype == torch.int64:
-        words = torch.randint(-(2**31), 2**31, (count, 2), generator=seeded, dtype=torch.int64)
-        return (words[:, 0] << 32) ^ words[:, 1]
-    return torch.randint(low, high + 1, (count,), generator=seeded, dtype=torch.int64).to(dtype)
+    words = dtype if dtype in LIMITS else _WORDS[dtype.itemsize]
+    if words == torch.int64:
+        halves = torch.randint(-(2**31), 2**31, (count, 2), generator=seeded, dtype=torch.int64)
+        found = (halves[:, 0] << 32) ^ halves[:, 1]
+    else:
+        limits = LIMITS.get(words) or (torch.iinfo(words).min, torch.iinfo(words).max)
+        ends = limits[0], limits[1] + 1
+        found = torch.randint(*ends, (count,), generator=seeded, dtype=torch.int64).to(words)
+    return found if dtype in LIMITS else found.view(dtype)
 
 
 def _elements(
@@ -321,4 +328,5 @@ def _distinct(
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
     """The same memory as integers, so that NaN and -0.0 compare."""
-    return tensor.view(_BITS[tensor.dtype]) if tensor.dtype in _BITS else tensor
+    integer = tensor.dtype in LIMITS and tensor.dtype != torch.bool
+    return tensor if integer else tensor.view(_WORDS[tensor.element_size()])

@@ -1,25 +1,36 @@
-"""Launches kernels and registers operators.
+"""Kernels and their launches.
 
-Needs torch and triton.
+Needs torch and triton. What a kernel is given follows from the names of its parameters:
+
+- `x_ptr`: the tensor `x`, None if it is left out;
+- `x_stride_0`: its stride in dimension 0;
+- `pool`, a list of tensors: a tuple of their addresses; `pool_stride_0`: a tuple of their strides, of only
+  one if the lists' strides are the same. `pick` chooses from either; of a list that is left out it gives 0;
+- `G`: a size or a scalar, static ones too; `HAS_b`: whether the optional tensor `b` is given;
+- `LANES_k`, `TILE_c`: a block size.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
+import triton.language as tl
 
-from ._runtime import KgenCallError
+from ._runtime import Expr, Signature, Values
 
-# How often each variant was launched: kernel, device and compile-time arguments. While `_frozen` no
+_MOST_PROGRAMS = 2**31 - 1
+_MOST_LANES = 2**20  # elements of a block in Triton
+
+# How often each variant was launched: kernel, device and what it is compiled for. While `_frozen` no
 # other is compiled.
-_variants: dict[tuple[object, ...], int] = {}
+_variants: dict[tuple[object, ...], list[int]] = {}
 _frozen = False
-
-# A library's operators live as long as the library object.
-_libraries: dict[str, torch.library.Library] = {}
 
 
 def interpreted() -> bool:
@@ -42,49 +53,221 @@ def freeze(enable: bool) -> None:
 
 def launches() -> int:
     """How many launches there were."""
-    return sum(_variants.values())
+    return sum(count for (count,) in _variants.values())
 
 
-def launch(  # type: ignore[no-untyped-def]
-    kernel,  # noqa: ANN001
+def kernel(function: Callable[..., None]) -> Any:
+    """A Triton kernel that is compiled once for each setting of its compile-time parameters.
+
+    By itself Triton would compile it again for a number that is 1 or divisible by 16, and for a tensor
+    that is not aligned.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    runtime = [each.name for each in parameters if each.annotation is not tl.constexpr]
+    return triton.jit(function, do_not_specialize=runtime, do_not_specialize_on_alignment=runtime)
+
+
+def packed(number: int) -> int:
+    """A number of a tuple, as `pick` reads it: odd and large.
+
+    Triton specializes numbers in a tuple by their size, for 1 and for multiples of 16, whatever is said of
+    the parameter; all of these are the same to it.
+    """
+    return 2 * (number + 2**61) + 1
+
+
+@triton.jit
+def pick(at, values):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """Number `at` of a tuple, with the shape of `at`; the only one if there are no more."""
+    chosen = tl.where(at == 0, values[0], values[0])
+    for number in tl.static_range(1, len(values)):
+        chosen = tl.where(at == number, values[number], chosen)
+    return (chosen >> 1) - (1 << 61)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A launch, but for its tensors: `arguments` has places for them.
+
+    `launched` counts, in a list of one, the launches of its variant.
+    """
+
+    programs: int
+    device: torch.device
+    arguments: tuple[object, ...]
+    shown: str
+    launched: list[int]
+
+
+class Launch:
+    """How a kernel is launched.
+
+    Args:
+        signature: the group's parameters.
+        function: the kernel.
+        programs: how many programs a launch has, an expression of sizes and scalars.
+        blocks: block size -> a number, or how many values all its lanes together are to hold.
+        warps: of a program.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        function: Any,
+        programs: str,
+        blocks: Mapping[str, str | int],
+        warps: int,
+    ) -> None:
+        self.signature, self.function, self.warps = signature, function, warps
+        self.programs = Expr(programs)
+        self.blocks = {n: Expr(b) if isinstance(b, str) else b for n, b in blocks.items()}
+        self.parameters = inspect.signature(function.fn).parameters
+        known: dict[str, tuple[str, str, int]] = {}
+        for name, tensor in signature.tensors.items():
+            known[f"HAS_{name}"] = ("given", name, 0)
+            known[name if tensor.length is not None else f"{name}_ptr"] = ("memory", name, 0)
+            for dim in range(len(tensor.dims)):
+                known[f"{name}_stride_{dim}"] = ("stride", name, dim)
+        self.sources = {name: known[name] for name in self.parameters if name in known}
+        self.pointers = [
+            (at, known[name][1])
+            for at, name in enumerate(self.parameters)
+            if name.endswith("_ptr")
+            if name in known
+        ]
+
+    @classmethod
+    def of(cls, other: Launch, function: Any) -> Launch:
+        """Another kernel, launched as `other` is."""
+        blocks = {n: b if isinstance(b, int) else b.text for n, b in other.blocks.items()}
+        return cls(other.signature, function, other.programs.text, blocks, other.warps)
+
+    def prepare(
+        self,
+        given: Mapping[str, Any],
+        values: Values,
+        device: torch.device,
+        more: Mapping[str, object] | None = None,
+    ) -> Prepared:
+        """The launch for a call that was checked; `more` are arguments by the parameter's name.
+
+        Raises:
+            KgenCallError: it has more programs than a launch may have, or too wide a block.
+        """
+        programs = self.programs(values)
+        if programs > _MOST_PROGRAMS:
+            raise self.signature.fail(
+                f"a launch would have {self.programs.text} = {programs} programs, more than 2**31 - 1"
+                f"{_at(self.programs, values)}; split the call"
+            )
+        wide = _strided(self.signature, given)
+        known = {n: self._block(block, values) for n, block in self.blocks.items()} | dict(
+            more or {}
+        )
+        arguments = tuple(
+            known[name] if name in known else self._argument(name, given, values, wide=wide)
+            for name in self.parameters
+        )
+        fixed = {
+            name: len(argument) if isinstance(argument, tuple) else argument
+            for (name, parameter), argument in zip(self.parameters.items(), arguments, strict=True)
+            if parameter.annotation is tl.constexpr or isinstance(argument, tuple)
+        }
+        variant = (self.function, device, *fixed.values())
+        shown = ", ".join(f"{name}={value}" for name, value in fixed.items())
+        return Prepared(programs, device, arguments, shown, _variants.setdefault(variant, [0]))
+
+    def run(self, prepared: Prepared, given: Mapping[str, Any]) -> None:
+        """Launch the kernel on a call's tensors.
+
+        Raises:
+            KgenCallError: the variant was not launched before, and `no_jit` forbids compiling it.
+        """
+        if prepared.programs <= 0:
+            return
+        if _frozen and not prepared.launched[0]:
+            raise self.signature.fail(
+                f"no variant for {prepared.shown} was launched before no_jit(); add its static sizes "
+                "to warmup(...)"
+            )
+        arguments = [*prepared.arguments]
+        for at, name in self.pointers:
+            arguments[at] = given.get(name)
+        launch(self.function, prepared.programs, prepared.device, arguments, self.warps)
+        prepared.launched[0] += 1
+
+    def _block(self, block: Expr | int, values: Values) -> int:
+        """The value of a block size."""
+        if isinstance(block, int):
+            return block
+        extent = block(values)
+        lanes = 1 << max(extent - 1, 0).bit_length()
+        if lanes > _MOST_LANES:
+            raise self.signature.fail(
+                f"a program would hold {block.text} = {extent} values at once, more than 2**20"
+                f"{_at(block, values)}; declare a smaller range, or a size that is not static"
+            )
+        return lanes
+
+    def _argument(
+        self, name: str, given: Mapping[str, Any], values: Values, *, wide: bool
+    ) -> object:
+        """What a parameter is given; None for a tensor, which each call brings."""
+        if name not in self.sources:
+            return values[name]
+        kind, source, dim = self.sources[name]
+        argument, several = given.get(source), self.signature.tensors[source].length is not None
+        match kind:
+            case "given":
+                return argument is not None
+            case "memory" if not several:
+                return None
+            case "memory":
+                return tuple(packed(each.data_ptr()) for each in argument or ()) or (packed(0),)
+        if several:
+            strides = [packed(each.stride(dim)) for each in argument or ()] or [packed(0)]
+            return tuple(strides if wide else strides[:1])
+        return argument.stride(dim) if argument is not None else 0
+
+
+def launch(
+    function: Any,
     programs: int,
     device: torch.device,
-    *args: object,
-    **options: object,
+    arguments: Sequence[object],
+    warps: int,
 ) -> None:
-    """Launch `programs` programs of a kernel on a device.
-
-    Raises:
-        KgenCallError: the variant was not launched before, and `no_jit` forbids to compile it.
-    """
-    if programs <= 0:
-        return
-    variant = (kernel, device, *options.values())
-    if _frozen and variant not in _variants:
-        static = ", ".join(f"{name}={value}" for name, value in options.items())
-        raise KgenCallError(
-            f"{kernel.__name__.removesuffix('_kernel')}: no variant for {static} was launched "
-            "before no_jit(); add its static sizes to warmup(...)"
-        )
+    """Launch `programs` programs of a kernel on a device."""
+    if interpreted():
+        arguments = _typed(function, arguments)
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device):
-            kernel[(programs,)](*args, **options, enable_fp_fusion=False)
+            function[(programs,)](*arguments, num_warps=warps, enable_fp_fusion=False)
     else:
-        kernel[(programs,)](*args, **options, enable_fp_fusion=False)
-    _variants[variant] = _variants.get(variant, 0) + 1
+        function[(programs,)](*arguments, num_warps=warps, enable_fp_fusion=False)
 
 
-def define(namespace: str, schema: str, function: Callable[..., None]) -> Callable[..., None]:
-    """Register `function` as an operator that torch.compile treats as opaque; the operator.
+def _typed(function: Any, arguments: Sequence[object]) -> list[object]:
+    """Numbers as they are when a kernel is compiled; Triton's interpreter looks at their sizes only."""
+    from triton.runtime.interpreter import TensorHandle  # noqa: PLC0415
 
-    A second copy of the same package (the namespace holds the specs' hash) uses the first one's.
-    """
-    name = schema.split("(", 1)[0]
-    if namespace not in _libraries:
-        _libraries[namespace] = torch.library.Library(namespace, "FRAGMENT")
-    if not hasattr(getattr(torch.ops, namespace), name):
-        library = _libraries[namespace]
-        library.define(schema)
-        library.impl(name, function, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"{namespace}::{name}", lambda *_: None, lib=library)
-    return getattr(getattr(torch.ops, namespace), name).default  # type: ignore[no-any-return]
+    types = {tl.int32: torch.int32, tl.int64: torch.int64, tl.float32: torch.float32}
+    declared = [each.annotation for each in inspect.signature(function.fn).parameters.values()]
+    return [
+        tl.tensor(TensorHandle(torch.tensor([argument], dtype=types[dtype]).numpy(), dtype), dtype)
+        if dtype in types
+        else argument
+        for argument, dtype in zip(arguments, declared, strict=True)
+    ]
+
+
+def _strided(signature: Signature, given: Mapping[str, Any]) -> bool:
+    """Whether some list has tensors of different strides."""
+    lists = [given.get(n) or [] for n, t in signature.tensors.items() if t.length is not None]
+    return any(each.stride() != every[0].stride() for every in lists for each in every)
+
+
+def _at(expr: Expr, values: Values) -> str:
+    """The numbers that an expression is made of, in words."""
+    names = sorted(expr.names & set(values))
+    return f", at {', '.join(f'{name} = {values[name]}' for name in names)}" if names else ""

@@ -1,8 +1,12 @@
-"""Whether two tensors may share memory. Needs torch alone."""
+"""Whether tensors may share memory, with each other or within one. Needs only torch."""
 
 from __future__ import annotations
 
+import math
+
 import torch
+
+_WORK = 10_000  # steps of a search, after which two elements may share memory for all that is known
 
 
 def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -27,6 +31,46 @@ def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
         if apart and from_a + inner_a <= pitch and from_b + inner_b <= pitch:
             return False
     return True
+
+
+def overlaps_itself(tensor: torch.Tensor) -> bool:
+    """Whether two elements of a tensor share memory. Exact, unless the search gets too long: then yes."""
+    pairs = zip(tensor.stride(), tensor.shape, strict=True)
+    dims = sorted((stride, size) for stride, size in pairs if size > 1)
+    if tensor.numel() == 0:
+        return False
+    reach = 0  # how far the dimensions of smaller strides go
+    for stride, size in dims:
+        if stride <= reach:
+            break
+        reach += (size - 1) * stride
+    else:
+        return False
+    return _meet(dims, 0, [_WORK], differs=False)
+
+
+def _meet(dims: list[tuple[int, int]], gap: int, work: list[int], *, differs: bool) -> bool:
+    """Whether steps of less than each size, some not 0, add up to `-gap`; strides in rising order.
+
+    `differs`: whether a step that is not 0 was taken before. Of two opposite ways one is tried.
+    """
+    work[0] -= 1
+    if work[0] < 0:
+        return True
+    if not dims:
+        return differs and gap == 0
+    (stride, size), rest = dims[-1], dims[:-1]
+    if stride == 0:  # and so are all others
+        return gap == 0
+    if gap % math.gcd(*(each for each, _ in dims)):
+        return False
+    reach = sum((count - 1) * step for step, count in rest)
+    least = max(-((reach + gap) // stride), 1 - size if differs else 0)
+    most = min((reach - gap) // stride, size - 1)
+    return any(
+        _meet(rest, gap + step * stride, work, differs=differs or step != 0)
+        for step in range(least, most + 1)
+    )
 
 
 def _extent(tensor: torch.Tensor) -> int:

@@ -6,13 +6,14 @@ Not for capture in a CUDA graph: the checks look at values.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 
-def _full(value: int | bool, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _full(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
     """A number as a tensor that broadcasts against any other."""
     return torch.full((), value, dtype=dtype, device=device)
 
@@ -26,91 +27,114 @@ def _along(value: Tensor, dim: int, extent: int, rank: int) -> Tensor:
     return value.expand(shape)
 
 
-# The test harness listens here: called with each tensor stored to and the flat places in its storage.
-recorder: Callable[[Tensor, Tensor], None] | None = None
-# Debug mode listens here: the last one is called before each load and in place of each store.
-watchers: list[Callable[..., None]] = []
+class Watching(threading.local):
+    """Who watches the references of a thread.
+
+    `watch` is called before each load and in place of each store, with what is done ("read", "stored"), to
+    which tensor or list, at which indices and where; and with the whole numbers that have to fit a type
+    ("fits"), which type, and where. While one watches, nothing is stored and nothing raises.
+    """
+
+    watch: Callable[..., None] | None = None
 
 
-def _checked(tensor: Tensor, items: tuple[Tensor | int, ...], where: Tensor | None) -> list[Tensor]:
-    """The indices as i64 tensors of one shape; those outside `where` are made 0."""
-    parts = [torch.as_tensor(item, device=tensor.device).to(torch.int64) for item in items]
-    *parts, mask = torch.broadcast_tensors(
-        *parts, torch.ones((), dtype=torch.bool, device=tensor.device) if where is None else where
-    )
-    for dim, part in enumerate(parts):
-        checked = part[mask]
-        if not checked.numel():
-            continue
-        low, high = int(checked.min()), int(checked.max())
-        if low < 0 or high >= tensor.shape[dim]:
-            raise IndexError(
-                f"index {low} .. {high} in dimension {dim} of a tensor of shape {tuple(tensor.shape)}"
-            )
-    return parts if where is None else [torch.where(mask, part, 0) for part in parts]
+watching = Watching()
 
 
-def _chosen(tensors: list[Tensor], item: Tensor | int, where: Tensor | None) -> Tensor:
-    """Which tensor of a list is meant; one that the list does not have raises."""
-    chosen = torch.as_tensor(item, device=tensors[0].device)
-    outside = (chosen < 0) | (chosen >= len(tensors))
-    if bool((outside if where is None else outside & where).any()):
-        raise IndexError(f"a tensor outside a list of {len(tensors)}")
-    return chosen
+def _points(
+    tensor: Tensor | list[Tensor], items: tuple[Tensor | int, ...], where: Tensor | bool
+) -> tuple[list[Tensor], Tensor, list[Tensor]]:
+    """The indices as i64 tensors, which of them count, and which are inside: all of one shape."""
+    one = tensor if isinstance(tensor, Tensor) else tensor[0]
+    shape = one.shape if isinstance(tensor, Tensor) else (len(tensor), *one.shape)
+    parts = [torch.as_tensor(item, device=one.device).to(torch.int64) for item in items]
+    *parts, mask = torch.broadcast_tensors(*parts, torch.as_tensor(where, device=one.device))
+    inside = [(part >= 0) & (part < size) for part, size in zip(parts, shape, strict=True)]
+    return parts, mask, inside
+
+
+def _check(
+    tensor: Tensor | list[Tensor],
+    *items: Tensor | int,
+    where: Tensor | bool = True,
+    what: str = "read",
+) -> None:
+    """Raise IndexError if `tensor[items]` is outside the tensor or the list where `where` holds."""
+    parts, mask, inside = _points(tensor, items, where)
+    if watching.watch is not None:
+        watching.watch(what, tensor, tuple(parts), mask)
+        return
+    for dim, (part, good) in enumerate(zip(parts, inside, strict=True)):
+        if (mask & ~good).any():
+            shape = list(tensor.shape) if isinstance(tensor, Tensor) else f"a list of {len(tensor)}"
+            low, high = int(part[mask].min()), int(part[mask].max())
+            raise IndexError(f"index {low} .. {high} in dimension {dim} of {shape} is {what}")
+
+
+def _peek(tensor: Tensor | list[Tensor], *items: Tensor | int) -> Tensor:
+    """`tensor[items]`, and 0 where that is outside the tensor or the list."""
+    parts, mask, inside = _points(tensor, items, where=True)
+    for good in inside:
+        mask = mask & good
+    parts = [torch.where(mask, part, 0) for part in parts]
+    if not isinstance(tensor, Tensor):
+        found = _peek(tensor[0], *parts[1:])
+        for number, each in enumerate(tensor[1:], start=1):
+            found = torch.where(parts[0] == number, _peek(each, *parts[1:]), found)
+    elif tensor.numel():
+        found = tensor[tuple(parts)]
+    else:
+        found = torch.zeros(mask.shape, dtype=tensor.dtype, device=tensor.device)
+    return found.masked_fill(~mask, 0)
 
 
 def _load(
-    tensor: Tensor | list[Tensor], *items: Tensor | int, where: Tensor | None = None
+    tensor: Tensor | list[Tensor], *items: Tensor | int, where: Tensor | bool = True
 ) -> Tensor:
-    """`tensor[items]`; only where `where` holds, if it is given, and 0 elsewhere."""
-    if watchers:
-        watchers[-1]("read", tensor, items, where)
-    if not isinstance(tensor, Tensor):
-        chosen = _chosen(tensor, items[0], where)
-        result: Tensor | None = None
-        for number, each in enumerate(tensor):
-            here = (chosen == number) if where is None else (chosen == number) & where
-            loaded = _load(each, *items[1:], where=here)
-            result = loaded if result is None else torch.where(here, loaded, result)
-        assert result is not None
-        return result
-    parts = _checked(tensor, items, where)
-    if tensor.numel() == 0:
-        return torch.zeros(parts[0].shape, dtype=tensor.dtype, device=tensor.device)
-    found = tensor[tuple(parts)]
-    # With 0-dimensional indices alone it is a view, which a later store would change.
-    return found if parts[0].dim() else found.clone()
+    """`tensor[items]`, which must be inside where `where` holds; 0 where it is outside elsewhere."""
+    _check(tensor, *items, where=where)
+    return _peek(tensor, *items)
 
 
 def _store(
     tensor: Tensor | list[Tensor],
     items: tuple[Tensor | int, ...],
-    value: Tensor,
-    where: Tensor | None = None,
+    value: Tensor | float,
+    where: Tensor | bool = True,
 ) -> None:
     """`tensor[items] = value` where `where` holds; the places are distinct."""
-    if watchers:
-        watchers[-1]("stored", tensor, items, where)
+    _check(tensor, *items, where=where, what="stored")
+    if watching.watch is not None:
         return
     if not isinstance(tensor, Tensor):
-        chosen = _chosen(tensor, items[0], where)
         for number, each in enumerate(tensor):
-            here = (chosen == number) if where is None else (chosen == number) & where
-            _store(each, items[1:], value, where=here)
+            _store(each, items[1:], value, where=where & (items[0] == number))
         return
-    parts = _checked(tensor, items, where)
-    shape = torch.broadcast_shapes(parts[0].shape, value.shape)
-    parts = [part.broadcast_to(shape) for part in parts]
-    value = value.to(tensor.dtype).broadcast_to(shape)
-    if where is not None:
-        mask = where.broadcast_to(shape)
-        parts, value = [part[mask] for part in parts], value[mask]
-    if recorder is not None:
-        steps = zip(parts, tensor.stride(), strict=True)
-        places = [part.reshape(-1) * stride for part, stride in steps]
-        recorder(tensor, torch.stack(places).sum(dim=0) + tensor.storage_offset())
+    if not isinstance(value, Tensor):
+        value = _full(value, tensor.dtype, tensor.device)
+    parts, mask, _ = _points(tensor, items, where)
+    *parts, mask, value = torch.broadcast_tensors(*parts, mask, value.to(tensor.dtype))
+    parts, value = [part[mask] for part in parts], value[mask]
     if value.numel():
         tensor[tuple(parts)] = value
+
+
+def _divisor(value: Tensor, where: Tensor | bool = True) -> Tensor:
+    """`value`, which must not be 0 where `where` holds; 1 where it is 0 elsewhere."""
+    if watching.watch is None and ((value == 0) & where).any():
+        raise ZeroDivisionError("a divisor is 0")
+    return torch.where(value == 0, 1, value)
+
+
+def _fits(exact: Tensor, dtype: torch.dtype, where: Tensor | bool = True) -> None:
+    """Whole numbers, in f64, that a spec trusts to fit a type: raises where one does not."""
+    if watching.watch is not None:
+        mask = torch.as_tensor(where, device=exact.device)
+        watching.watch("fits", *torch.broadcast_tensors(exact, mask), dtype)
+        return
+    limits = torch.iinfo(dtype)
+    if (((exact < limits.min) | (exact >= limits.max + 1)) & where).any():
+        raise OverflowError(f"a result that is trusted to fit {dtype} does not")
 
 
 def _smaller(a: Tensor | float, b: Tensor | float) -> Tensor:

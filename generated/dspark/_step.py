@@ -1,6 +1,6 @@
 """What every generated step is made of: switches, streams, and buffers made once.
 
-Needs torch alone. The generated class says which stages there are and in which order; this one binds
+Needs only torch. The generated class says which stages there are and in which order; this one binds
 the tensors, cuts them to a step's sizes, and puts the state back if a stage raises.
 """
 

@@ -4,27 +4,12 @@ Imported only if KGEN_DEBUG=1. Each check is the group's kernel with its loads a
 stored: it is launched first, and the kernel only if it found nothing.
 """
 
-from typing import Any
-
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from . import _runtime as rt
 from ._debug import Check, Checks, Trusted
-from ._launch import launch
-
-
-@triton.jit
-def _between(value, low, high):
-    """Whether a value is in a range."""
-    return (value >= low) & (value <= high)
-
-
-@triton.jit
-def _inside(at, size):
-    """Whether an index is one of a dimension."""
-    return (at >= 0) & (at < size)
+from ._launch import kernel
+from .kernels import both
 
 
 @triton.jit
@@ -79,16 +64,13 @@ def _note_6(row, failed, point, detail_0, detail_1, detail_2, detail_3, detail_4
     tl.store(row + 7 + point * 0, detail_5, mask=wanted)
 
 
-@triton.jit(
-    do_not_specialize=["target_tokens_stride_0", "num_contexts"],
-    do_not_specialize_on_alignment=["target_tokens_ptr", "target_kv_lens_ptr", "_report_ptr"],
-)
+@kernel
 def accept_prefix_check(
     target_tokens_ptr,
     target_kv_lens_ptr,
+    _report_ptr,
     target_tokens_stride_0: tl.int64,
     num_contexts: tl.int32,
-    _report_ptr,
     K: tl.constexpr,
     K1: tl.constexpr,
     LANES_k: tl.constexpr,
@@ -97,75 +79,39 @@ def accept_prefix_check(
     """Checks what accept_prefix reads and where it stores; stores nothing itself."""
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
-    k_in = k < K
     t = tl.arange(0, LANES_t)
     t_in = t < K1
-    target_tokens_element = tl.load(
+    target_tokens_value = tl.load(
         target_tokens_ptr + r * target_tokens_stride_0 + t, mask=t_in, other=0
     )
-    target_tokens_fits = _between(target_tokens_element, 0, 2147483647)
+    target_tokens_fits = (target_tokens_value >= 0) & (target_tokens_value <= 2147483647)
     _note_3(
-        _report_ptr,
-        t_in & (target_tokens_fits == 0),
-        r * K1 + t.to(tl.int64),
-        r,
-        t,
-        target_tokens_element,
+        _report_ptr, t_in & ~target_tokens_fits, r * K1 + t, r, t.to(tl.int64), target_tokens_value
     )
     # row: num_contexts + r
     row = num_contexts + r
-    target_tokens_element_2 = tl.load(
+    k_in = k < K
+    target_tokens_value_2 = tl.load(
         target_tokens_ptr + r * target_tokens_stride_0 + k, mask=k_in, other=0
     )
-    target_tokens_fits_2 = _between(target_tokens_element_2, 0, 2147483647)
+    target_tokens_fits_2 = (target_tokens_value_2 >= 0) & (target_tokens_value_2 <= 2147483647)
     _note_3(
         _report_ptr + 16,
-        k_in & (target_tokens_fits_2 == 0),
-        r * K + k.to(tl.int64),
+        k_in & ~target_tokens_fits_2,
+        r * K + k,
         r,
-        k,
-        target_tokens_element_2,
+        k.to(tl.int64),
+        target_tokens_value_2,
     )
-    target_kv_lens_element = tl.load(target_kv_lens_ptr + row)
-    target_kv_lens_fits = _between(target_kv_lens_element.to(tl.int64), 0, 2147483646)
-    _note_2(_report_ptr + 32, target_kv_lens_fits == 0, r, row, target_kv_lens_element)
-
-
-def launch_accept_prefix_check(
-    v: rt.Values,
-    _more: list[Any],
-    target_tokens: Tensor,
-    draft_tokens: Tensor,
-    accepted_tokens: Tensor,
-    num_accepted: Tensor,
-    kv_rewind: Tensor,
-    target_kv_lens: Tensor,
-    num_contexts: int,
-) -> None:
-    """Launch accept_prefix_check; `_more` are the limits and what it reports to."""
-    G = v["G"]
-    K = v["K"]
-    K1 = v["K1"]
-    programs = G
-    launch(
-        accept_prefix_check,
-        programs,
-        target_tokens.device,
-        target_tokens,
-        target_kv_lens,
-        target_tokens.stride(0),
-        num_contexts,
-        *_more,
-        K=K,
-        K1=K1,
-        LANES_k=rt.lanes(K),
-        LANES_t=rt.lanes(K1),
-        num_warps=1,
+    target_kv_lens_value = tl.load(target_kv_lens_ptr + row)
+    target_kv_lens_fits = (target_kv_lens_value.to(tl.int64) >= 0) & (
+        target_kv_lens_value.to(tl.int64) <= 2147483646
     )
+    _note_2(_report_ptr + 32, ~target_kv_lens_fits, r, row, target_kv_lens_value.to(tl.int64))
 
 
-ACCEPT_PREFIX = Checks(
-    launch_accept_prefix_check,
+accept_prefix = Checks(
+    accept_prefix_check,
     extents={"r": "G", "k": "K", "t": "K1"},
     stores=[("r", "t"), ("r",)],
     checks=[
@@ -173,41 +119,19 @@ ACCEPT_PREFIX = Checks(
         Check("target_tokens", "values", ("r", "k")),
         Check("target_kv_lens", "values", ("r",)),
     ],
-    limits=(),
 )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "block_tables_stride_0",
-        "G",
-        "blocks",
-        "num_contexts",
-        "num_ctx_values_high",
-        "block_counts_size_0",
-        "block_counts_values_high",
-        "block_tables_size_1",
-    ],
-    do_not_specialize_on_alignment=[
-        "num_ctx_ptr",
-        "block_tables_ptr",
-        "block_counts_ptr",
-        "_report_ptr",
-    ],
-)
+@kernel
 def block_fixup_check(
     num_ctx_ptr,
     block_tables_ptr,
     block_counts_ptr,
+    _report_ptr,
     block_tables_stride_0: tl.int64,
     G: tl.int32,
     blocks: tl.int32,
     num_contexts: tl.int32,
-    num_ctx_values_high: tl.int64,
-    block_counts_size_0: tl.int64,
-    block_counts_values_high: tl.int64,
-    block_tables_size_1: tl.int64,
-    _report_ptr,
     HAS_block_counts: tl.constexpr,
     W: tl.constexpr,
     page_size: tl.constexpr,
@@ -220,187 +144,103 @@ def block_fixup_check(
     if pid < end_0:
         r = pid.to(tl.int64)
         j = tl.arange(0, LANES_j)
-        j_in = j < W
-        num_ctx_element = tl.load(num_ctx_ptr + r)
-        num_ctx_fits = _between(num_ctx_element, 0, num_ctx_values_high)
-        _note_2(_report_ptr, num_ctx_fits == 0, r, r, num_ctx_element)
+        num_ctx_value = tl.load(num_ctx_ptr + r)
+        num_ctx_fits = (num_ctx_value >= 0) & (num_ctx_value <= blocks.to(tl.int64) * page_size - W)
+        _note_2(_report_ptr, ~num_ctx_fits, r, r, num_ctx_value)
         # position: num_ctx[r] + j
-        position = num_ctx_element + j.to(tl.int64)
+        position = num_ctx_value + j
         # row: num_contexts + r
         row = num_contexts + r
-        if HAS_block_counts:
-            block_counts_inside = _inside(row, block_counts_size_0)
-            _note_1(_report_ptr + 16, block_counts_inside == 0, r, row)
-            block_counts_element = tl.load(
-                block_counts_ptr + tl.where(block_counts_inside, row, 0),
-                mask=block_counts_inside,
-                other=0,
-            )
-            block_counts_fits = _between(block_counts_element, 0, block_counts_values_high)
-            _note_2(
-                _report_ptr + 32,
-                block_counts_inside & (block_counts_fits == 0),
-                r,
-                row,
-                block_counts_element,
-            )
-            chosen = block_counts_element * page_size
-        else:
-            chosen = blocks.to(tl.int64) * page_size
         # cap: block_counts[row] * page_size if given(block_counts) else blocks * page_size
-        cap = chosen
-        cond = position < cap
-        block_tables_inside = _inside(position // page_size, block_tables_size_1)
+        if HAS_block_counts:
+            block_counts_value = tl.load(block_counts_ptr + row)
+            block_counts_fits = (block_counts_value >= 0) & (block_counts_value <= blocks)
+            _note_2(_report_ptr + 16, ~block_counts_fits, r, row, block_counts_value)
+            cap = block_counts_value * page_size
+        else:
+            cap = blocks.to(tl.int64) * page_size
+        j_in = j < W
+        block_tables_inside = (position // page_size >= 0) & (position // page_size < blocks)
         _note_2(
-            _report_ptr + 48,
-            j_in & cond & (block_tables_inside == 0),
-            r * W + j.to(tl.int64),
+            _report_ptr + 32,
+            j_in & (position < cap) & ~block_tables_inside,
+            r * W + j,
             row,
             position // page_size,
         )
-        block_tables_element = tl.load(
-            block_tables_ptr
-            + tl.where(block_tables_inside, row, 0) * block_tables_stride_0
-            + tl.where(block_tables_inside, position // page_size, 0),
-            mask=j_in & cond & block_tables_inside,
+        block_tables_value = tl.load(
+            block_tables_ptr + row * block_tables_stride_0 + position // page_size,
+            mask=j_in & (position < cap) & block_tables_inside,
             other=0,
         )
-        block_tables_fits = block_tables_element.to(tl.int64) >= 0
+        block_tables_fits = block_tables_value.to(tl.int64) >= 0
         _note_3(
-            _report_ptr + 64,
-            j_in & cond & block_tables_inside & (block_tables_fits == 0),
-            r * W + j.to(tl.int64),
+            _report_ptr + 48,
+            j_in & (position < cap) & block_tables_inside & ~block_tables_fits,
+            r * W + j,
             row,
             position // page_size,
-            block_tables_element,
+            block_tables_value.to(tl.int64),
         )
     else:
         program = pid - end_0
-        c = program % tl.cdiv(blocks, TILE_c) * TILE_c + tl.arange(0, TILE_c)
-        c_in = c < blocks
-        r_2 = (program // tl.cdiv(blocks, TILE_c)).to(tl.int64)
+        tiles_c = (blocks + TILE_c - 1) // TILE_c
+        c = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
+        r_2 = (program // tiles_c).to(tl.int64)
         # row: num_contexts + r
         row_2 = num_contexts + r_2
-        block_tables_element_2 = tl.load(
+        c_in = c < blocks
+        block_tables_value_2 = tl.load(
             block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
         )
-        block_tables_fits_2 = block_tables_element_2.to(tl.int64) >= 0
+        block_tables_fits_2 = block_tables_value_2.to(tl.int64) >= 0
         _note_3(
-            _report_ptr + 80,
-            c_in & (block_tables_fits_2 == 0),
-            r_2 * blocks + c.to(tl.int64),
+            _report_ptr + 64,
+            c_in & ~block_tables_fits_2,
+            r_2 * blocks + c,
             row_2,
-            c,
-            block_tables_element_2,
+            c.to(tl.int64),
+            block_tables_value_2.to(tl.int64),
         )
 
 
-def launch_block_fixup_check(
-    v: rt.Values,
-    _more: list[Any],
-    num_ctx: Tensor,
-    block_tables: Tensor,
-    block_pages: Tensor,
-    block_in_page: Tensor,
-    page_tables: Tensor,
-    kv_lens: Tensor,
-    num_contexts: int,
-    page_size: int,
-    block_counts: Tensor | None = None,
-) -> None:
-    """Launch block_fixup_check; `_more` are the limits and what it reports to."""
-    G = v["G"]
-    blocks = v["blocks"]
-    W = v["W"]
-    programs = G + G * rt.cdiv(blocks, 1024)
-    launch(
-        block_fixup_check,
-        programs,
-        num_ctx.device,
-        num_ctx,
-        block_tables,
-        block_counts,
-        block_tables.stride(0),
-        G,
-        blocks,
-        num_contexts,
-        *_more,
-        HAS_block_counts=block_counts is not None,
-        W=W,
-        page_size=page_size,
-        LANES_j=rt.lanes(W),
-        TILE_c=1024,
-        num_warps=4,
-    )
-
-
-BLOCK_FIXUP = Checks(
-    launch_block_fixup_check,
+block_fixup = Checks(
+    block_fixup_check,
     extents={"r": "G", "j": "W", "c": "blocks"},
     stores=[("r", "j"), ("r", "c"), ("r",)],
     checks=[
         Check("num_ctx", "values", ("r",)),
-        Check("block_counts", "read", ("r",)),
         Check("block_counts", "values", ("r",)),
         Check("block_tables", "read", ("r", "j")),
         Check("block_tables", "values", ("r", "j")),
         Check("block_tables", "values", ("r", "c")),
     ],
-    limits=("blocks * page_size - W", "batch", "blocks", "blocks"),
 )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "query_positions_stride_0",
-        "block_pages_stride_0",
-        "block_in_page_stride_0",
-        "live",
-        "live_rows_values_high",
-        "query_positions_values_high",
-        "freqs_size_0",
-        "block_pages_values_low",
-        "block_pages_values_high",
-        "block_in_page_values_high",
-        "pool_size_0",
-        "pool_size_3",
-        "pool_size_4",
-        "pool_start_1",
-    ],
-    do_not_specialize_on_alignment=[
-        "query_positions_ptr",
-        "block_pages_ptr",
-        "block_in_page_ptr",
-        "live_rows_ptr",
-        "_report_ptr",
-        "_pool_places_ptr",
-    ],
-)
+@kernel
 def block_norm_rope_write_check(
     query_positions_ptr,
     block_pages_ptr,
     block_in_page_ptr,
     live_rows_ptr,
+    _pool_places_ptr,
+    _report_ptr,
     query_positions_stride_0: tl.int64,
     block_pages_stride_0: tl.int64,
     block_in_page_stride_0: tl.int64,
+    G: tl.int32,
+    max_pos: tl.int32,
+    pages: tl.int32,
+    page_size: tl.int32,
+    max_ctx: tl.int64,
     live: tl.int32,
-    live_rows_values_high: tl.int64,
-    query_positions_values_high: tl.int64,
-    freqs_size_0: tl.int64,
-    block_pages_values_low: tl.int64,
-    block_pages_values_high: tl.int64,
-    block_in_page_values_high: tl.int64,
-    pool_size_0: tl.int64,
-    pool_size_3: tl.int64,
-    pool_size_4: tl.int64,
-    pool_start_1: tl.int64,
-    _report_ptr,
-    _pool_places_ptr,
     HAS_live_rows: tl.constexpr,
     W: tl.constexpr,
     R: tl.constexpr,
     P: tl.constexpr,
+    D: tl.constexpr,
+    drop_overflow: tl.constexpr,
     LANES_i: tl.constexpr,
     LANES_p: tl.constexpr,
 ):
@@ -409,134 +249,76 @@ def block_norm_rope_write_check(
     j = (program % W).to(tl.int64)
     r = (program // W).to(tl.int64)
     i = tl.arange(0, LANES_i)
-    i_in = i < R
     p = tl.arange(0, LANES_p)
-    p_in = p < P
+    i_in = i < R
     if HAS_live_rows:
-        live_rows_element = tl.load(live_rows_ptr)
-        live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
-        _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        chosen = live_rows_element
+        live_rows_value = tl.load(live_rows_ptr)
+        live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
+            live_rows_value.to(tl.int64) <= G.to(tl.int64)
+        )
+        _note_2(
+            _report_ptr, ~live_rows_fits, tl.full((), 0, tl.int64), 0, live_rows_value.to(tl.int64)
+        )
+        chosen = live_rows_value
     else:
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
-    cond = p.to(tl.int64) % 2 == 0
-    query_positions_element = tl.load(
-        query_positions_ptr + r * query_positions_stride_0 + j + tl.zeros((LANES_p,), tl.int32),
-        mask=p_in & tl.where(alive, cond, False),
-        other=0,
+    p_in = p < P
+    query_positions_value = tl.load(
+        query_positions_ptr + r * query_positions_stride_0 + j, mask=alive, other=0
     )
-    query_positions_fits = _between(query_positions_element, 0, query_positions_values_high)
-    _note_3(
-        _report_ptr + 16,
-        p_in & tl.where(alive, cond, False) & (query_positions_fits == 0),
-        r * W + j + tl.zeros((LANES_p,), tl.int64),
-        r,
-        j,
-        query_positions_element,
-    )
-    freqs_inside = _inside(query_positions_element, freqs_size_0)
+    query_positions_fits = (query_positions_value >= 0) & (query_positions_value <= max_ctx + W - 1)
+    _note_3(_report_ptr + 16, alive & ~query_positions_fits, r * W + j, r, j, query_positions_value)
+    freqs_inside = (query_positions_value >= 0) & (query_positions_value < max_pos)
     _note_3(
         _report_ptr + 32,
-        p_in & tl.where(alive, cond, False) & (freqs_inside == 0),
-        (r * W + j) * P + p.to(tl.int64),
-        query_positions_element,
+        both(p_in, alive & ~freqs_inside),
+        (r * W + j) * P + p,
+        query_positions_value,
         p.to(tl.int64) // 2,
         0,
     )
-    freqs_inside_2 = _inside(query_positions_element, freqs_size_0)
+    freqs_inside_2 = (query_positions_value >= 0) & (query_positions_value < max_pos)
     _note_3(
         _report_ptr + 48,
-        p_in & tl.where(alive, cond, False) & (freqs_inside_2 == 0),
-        (r * W + j) * P + p.to(tl.int64),
-        query_positions_element,
+        both(p_in, alive & ~freqs_inside_2),
+        (r * W + j) * P + p,
+        query_positions_value,
         p.to(tl.int64) // 2,
         1,
     )
-    query_positions_element_2 = tl.load(
-        query_positions_ptr + r * query_positions_stride_0 + j + tl.zeros((LANES_p,), tl.int32),
-        mask=p_in & tl.where(alive, ~cond, False),
-        other=0,
-    )
-    query_positions_fits_2 = _between(query_positions_element_2, 0, query_positions_values_high)
-    _note_3(
-        _report_ptr + 64,
-        p_in & tl.where(alive, ~cond, False) & (query_positions_fits_2 == 0),
-        r * W + j + tl.zeros((LANES_p,), tl.int64),
-        r,
-        j,
-        query_positions_element_2,
-    )
-    freqs_inside_3 = _inside(query_positions_element_2, freqs_size_0)
-    _note_3(
-        _report_ptr + 80,
-        p_in & tl.where(alive, ~cond, False) & (freqs_inside_3 == 0),
-        (r * W + j) * P + p.to(tl.int64),
-        query_positions_element_2,
-        p.to(tl.int64) // 2,
-        1,
-    )
-    freqs_inside_4 = _inside(query_positions_element_2, freqs_size_0)
-    _note_3(
-        _report_ptr + 96,
-        p_in & tl.where(alive, ~cond, False) & (freqs_inside_4 == 0),
-        (r * W + j) * P + p.to(tl.int64),
-        query_positions_element_2,
-        p.to(tl.int64) // 2,
-        0,
-    )
-    block_pages_element = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
-    block_pages_fits = _between(
-        block_pages_element, block_pages_values_low, block_pages_values_high
-    )
-    _note_3(_report_ptr + 112, block_pages_fits == 0, r * W + j, r, j, block_pages_element)
     # page: block_pages[r, j]
-    page = block_pages_element
-    pool_when = alive & (page >= 0)
-    block_in_page_element = tl.load(
-        block_in_page_ptr + r * block_in_page_stride_0 + j, mask=pool_when, other=0
-    )
-    block_in_page_fits = _between(block_in_page_element, 0, block_in_page_values_high)
-    _note_3(
-        _report_ptr + 128,
-        pool_when & (block_in_page_fits == 0),
-        r * W + j,
-        r,
-        j,
-        block_in_page_element,
-    )
+    page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
+    block_pages_fits = (page >= -drop_overflow) & (page <= pages.to(tl.int64) - 1)
+    _note_3(_report_ptr + 64, ~block_pages_fits, r * W + j, r, j, page)
     # offset: block_in_page[r, j]
-    offset = block_in_page_element
-    # pool[page, 0, 0, offset, i]
-    pool_inside = _inside(page, pool_size_0)
-    pool_inside_2 = _inside(offset, pool_size_3)
-    pool_inside_3 = i < pool_size_4
-    pool_inside_4 = tl.where(pool_inside & pool_inside_2, pool_inside_3, False)
+    offset = tl.load(
+        block_in_page_ptr + r * block_in_page_stride_0 + j, mask=alive & (page >= 0), other=0
+    )
+    block_in_page_fits = (offset >= 0) & (offset <= page_size.to(tl.int64) - 1)
+    _note_3(_report_ptr + 80, alive & (page >= 0) & ~block_in_page_fits, r * W + j, r, j, offset)
+    pool_inside = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_5(
-        _report_ptr + 144,
-        tl.where(pool_when, i_in, False) & (pool_inside_4 == 0),
-        (r * W + j) * R + i.to(tl.int64),
+        _report_ptr + 96,
+        both(i_in, alive & (page >= 0) & ~pool_inside),
+        (r * W + j) * R + i,
         page,
         0,
         0,
         offset,
-        i,
+        i.to(tl.int64),
     )
     tl.store(
-        _pool_places_ptr + ((r * W + j) * R + i.to(tl.int64)),
-        (page * pool_size_3 + offset) * pool_size_4 + i.to(tl.int64),
-        mask=tl.where(pool_when, i_in, False) & pool_inside_4,
+        _pool_places_ptr + ((r * W + j) * R + i),
+        (page * page_size + offset) * D + i,
+        mask=both(i_in, alive & (page >= 0) & pool_inside),
     )
-    # pool[page, 0, 0, offset, R + p]
-    pool_inside_5 = _inside(page, pool_size_0)
-    pool_inside_6 = _inside(offset, pool_size_3)
-    pool_inside_7 = _inside(R + p.to(tl.int64), pool_size_4)
-    pool_inside_8 = tl.where(pool_inside_5 & pool_inside_6, pool_inside_7, False)
+    pool_inside_2 = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_5(
-        _report_ptr + 160,
-        tl.where(pool_when, p_in, False) & (pool_inside_8 == 0),
-        (r * W + j) * P + p.to(tl.int64),
+        _report_ptr + 112,
+        both(p_in, alive & (page >= 0) & ~pool_inside_2),
+        (r * W + j) * P + p,
         page,
         0,
         0,
@@ -544,68 +326,23 @@ def block_norm_rope_write_check(
         R + p.to(tl.int64),
     )
     tl.store(
-        _pool_places_ptr + (pool_start_1 + ((r * W + j) * P + p.to(tl.int64))),
-        (page * pool_size_3 + offset) * pool_size_4 + (R + p.to(tl.int64)),
-        mask=tl.where(pool_when, p_in, False) & pool_inside_8,
+        _pool_places_ptr
+        + (
+            (r * W + j) * P
+            + p
+            + 1 * G.to(tl.int64) * tl.full((), W, tl.int64) * tl.full((), R, tl.int64)
+        ),
+        (page * page_size + offset) * D + (R + p.to(tl.int64)),
+        mask=both(p_in, alive & (page >= 0) & pool_inside_2),
     )
 
 
-def launch_block_norm_rope_write_check(
-    v: rt.Values,
-    _more: list[Any],
-    block_latents: Tensor,
-    norm_weight: Tensor,
-    freqs: Tensor,
-    query_positions: Tensor,
-    block_pages: Tensor,
-    block_in_page: Tensor,
-    pool: Tensor,
-    normed: Tensor,
-    eps: float,
-    max_ctx: int,
-    live_rows: Tensor | None = None,
-    live: int | None = None,
-    drop_overflow: int | None = None,
-) -> None:
-    """Launch block_norm_rope_write_check; `_more` are the limits and what it reports to."""
-    G = v["G"]
-    W = v["W"]
-    R = v["R"]
-    P = v["P"]
-    live = v["live"]
-    programs = G * W
-    launch(
-        block_norm_rope_write_check,
-        programs,
-        block_latents.device,
-        query_positions,
-        block_pages,
-        block_in_page,
-        live_rows,
-        query_positions.stride(0),
-        block_pages.stride(0),
-        block_in_page.stride(0),
-        live,
-        *_more,
-        HAS_live_rows=live_rows is not None,
-        W=W,
-        R=R,
-        P=P,
-        LANES_i=rt.lanes(R),
-        LANES_p=rt.lanes(P),
-        num_warps=1,
-    )
-
-
-BLOCK_NORM_ROPE_WRITE = Checks(
-    launch_block_norm_rope_write_check,
+block_norm_rope_write = Checks(
+    block_norm_rope_write_check,
     extents={"r": "G", "j": "W", "i": "R", "p": "P"},
     stores=[("r", "j", "i"), ("r", "j", "p")],
     checks=[
         Check("live_rows", "values", ()),
-        Check("query_positions", "values", ("r", "j")),
-        Check("freqs", "read", ("r", "j", "p")),
-        Check("freqs", "read", ("r", "j", "p")),
         Check("query_positions", "values", ("r", "j")),
         Check("freqs", "read", ("r", "j", "p")),
         Check("freqs", "read", ("r", "j", "p")),
@@ -614,18 +351,6 @@ BLOCK_NORM_ROPE_WRITE = Checks(
         Check("pool", "stored", ("r", "j", "i")),
         Check("pool", "stored", ("r", "j", "p")),
     ],
-    limits=(
-        "G",
-        "max_ctx + W - 1",
-        "max_pos",
-        "-drop_overflow",
-        "pages - 1",
-        "page_size - 1",
-        "pages",
-        "page_size",
-        "D",
-        "(G) * (W) * (R)",
-    ),
     trusted={
         "pool": Trusted(
             "requests own disjoint pages, and the positions of a block are consecutive",
@@ -635,46 +360,23 @@ BLOCK_NORM_ROPE_WRITE = Checks(
 )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "block_pages_stride_0",
-        "block_in_page_stride_0",
-        "live",
-        "live_rows_values_high",
-        "block_pages_values_low",
-        "block_pages_values_high",
-        "block_in_page_values_high",
-        "pool_size_0",
-        "pool_size_3",
-        "pool_size_4",
-    ],
-    do_not_specialize_on_alignment=[
-        "block_pages_ptr",
-        "block_in_page_ptr",
-        "live_rows_ptr",
-        "_report_ptr",
-        "_pool_places_ptr",
-    ],
-)
+@kernel
 def block_write_check(
     block_pages_ptr,
     block_in_page_ptr,
     live_rows_ptr,
+    _pool_places_ptr,
+    _report_ptr,
     block_pages_stride_0: tl.int64,
     block_in_page_stride_0: tl.int64,
+    G: tl.int32,
+    pages: tl.int32,
+    page_size: tl.int32,
     live: tl.int32,
-    live_rows_values_high: tl.int64,
-    block_pages_values_low: tl.int64,
-    block_pages_values_high: tl.int64,
-    block_in_page_values_high: tl.int64,
-    pool_size_0: tl.int64,
-    pool_size_3: tl.int64,
-    pool_size_4: tl.int64,
-    _report_ptr,
-    _pool_places_ptr,
     HAS_live_rows: tl.constexpr,
     W: tl.constexpr,
     D: tl.constexpr,
+    drop_overflow: tl.constexpr,
     LANES_d: tl.constexpr,
 ):
     """Checks what block_write reads and where it stores; stores nothing itself."""
@@ -682,96 +384,63 @@ def block_write_check(
     j = (program % W).to(tl.int64)
     r = (program // W).to(tl.int64)
     d = tl.arange(0, LANES_d)
-    d_in = d < D
     if HAS_live_rows:
-        live_rows_element = tl.load(live_rows_ptr)
-        live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
-        _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        chosen = live_rows_element
+        live_rows_value = tl.load(live_rows_ptr)
+        live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
+            live_rows_value.to(tl.int64) <= G.to(tl.int64)
+        )
+        _note_2(
+            _report_ptr, ~live_rows_fits, tl.full((), 0, tl.int64), 0, live_rows_value.to(tl.int64)
+        )
+        chosen = live_rows_value
     else:
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
-    block_pages_element = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
-    block_pages_fits = _between(
-        block_pages_element, block_pages_values_low, block_pages_values_high
-    )
-    _note_3(_report_ptr + 16, block_pages_fits == 0, r * W + j, r, j, block_pages_element)
     # page: block_pages[r, j]
-    page = block_pages_element
-    pool_when = alive & (page >= 0)
-    block_in_page_element = tl.load(
-        block_in_page_ptr + r * block_in_page_stride_0 + j, mask=pool_when, other=0
+    page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
+    block_pages_fits = (page >= -drop_overflow) & (page <= pages.to(tl.int64) - 1)
+    _note_3(_report_ptr + 16, ~block_pages_fits, r * W + j, r, j, page)
+    d_in = d < D
+    block_in_page_value = tl.load(
+        block_in_page_ptr + r * block_in_page_stride_0 + j, mask=alive & (page >= 0), other=0
     )
-    block_in_page_fits = _between(block_in_page_element, 0, block_in_page_values_high)
+    block_in_page_fits = (block_in_page_value >= 0) & (
+        block_in_page_value <= page_size.to(tl.int64) - 1
+    )
     _note_3(
         _report_ptr + 32,
-        pool_when & (block_in_page_fits == 0),
+        alive & (page >= 0) & ~block_in_page_fits,
         r * W + j,
         r,
         j,
-        block_in_page_element,
+        block_in_page_value,
     )
-    # pool[page, 0, 0, block_in_page[r, j], d]
-    pool_inside = _inside(page, pool_size_0)
-    pool_inside_2 = _inside(block_in_page_element, pool_size_3)
-    pool_inside_3 = d < pool_size_4
-    pool_inside_4 = tl.where(pool_inside & pool_inside_2, pool_inside_3, False)
+    pool_inside = (
+        (page >= 0)
+        & (page < pages)
+        & (block_in_page_value >= 0)
+        & (block_in_page_value < page_size)
+    )
     _note_5(
         _report_ptr + 48,
-        tl.where(pool_when, d_in, False) & (pool_inside_4 == 0),
-        (r * W + j) * D + d.to(tl.int64),
+        both(d_in, alive & (page >= 0) & ~pool_inside),
+        (r * W + j) * D + d,
         page,
         0,
         0,
-        block_in_page_element,
-        d,
+        block_in_page_value,
+        d.to(tl.int64),
     )
     tl.store(
-        _pool_places_ptr + ((r * W + j) * D + d.to(tl.int64)),
-        (page * pool_size_3 + block_in_page_element) * pool_size_4 + d.to(tl.int64),
-        mask=tl.where(pool_when, d_in, False) & pool_inside_4,
+        _pool_places_ptr + ((r * W + j) * D + d),
+        (page * page_size + block_in_page_value) * D + d,
+        mask=both(d_in, alive & (page >= 0) & pool_inside),
     )
 
 
-def launch_block_write_check(
-    v: rt.Values,
-    _more: list[Any],
-    block_latents: Tensor,
-    block_pages: Tensor,
-    block_in_page: Tensor,
-    pool: Tensor,
-    live_rows: Tensor | None = None,
-    live: int | None = None,
-    drop_overflow: int | None = None,
-) -> None:
-    """Launch block_write_check; `_more` are the limits and what it reports to."""
-    G = v["G"]
-    W = v["W"]
-    D = v["D"]
-    live = v["live"]
-    programs = G * W
-    launch(
-        block_write_check,
-        programs,
-        block_latents.device,
-        block_pages,
-        block_in_page,
-        live_rows,
-        block_pages.stride(0),
-        block_in_page.stride(0),
-        live,
-        *_more,
-        HAS_live_rows=live_rows is not None,
-        W=W,
-        D=D,
-        LANES_d=rt.lanes(D),
-        num_warps=1,
-    )
-
-
-BLOCK_WRITE = Checks(
-    launch_block_write_check,
+block_write = Checks(
+    block_write_check,
     extents={"r": "G", "j": "W", "d": "D"},
     stores=[("r", "j", "d")],
     checks=[
@@ -780,7 +449,6 @@ BLOCK_WRITE = Checks(
         Check("block_in_page", "values", ("r", "j")),
         Check("pool", "stored", ("r", "j", "d")),
     ],
-    limits=("G", "-drop_overflow", "pages - 1", "page_size - 1", "pages", "page_size", "D"),
     trusted={
         "pool": Trusted(
             "requests own disjoint pages, and the positions of a block are consecutive",
@@ -790,61 +458,30 @@ BLOCK_WRITE = Checks(
 )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "ctx_positions_stride_0",
-        "write_pages_stride_0",
-        "write_offsets_stride_0",
-        "G",
-        "live",
-        "live_rows_values_high",
-        "write_pages_values_low",
-        "write_pages_values_high",
-        "write_offsets_values_high",
-        "pool_size_0",
-        "pool_size_1",
-        "pool_size_4",
-        "pool_size_5",
-        "ctx_positions_values_high",
-        "freqs_size_0",
-        "pool_start_1",
-    ],
-    do_not_specialize_on_alignment=[
-        "ctx_positions_ptr",
-        "write_pages_ptr",
-        "write_offsets_ptr",
-        "live_rows_ptr",
-        "_report_ptr",
-        "_pool_places_ptr",
-    ],
-)
+@kernel
 def context_kv_norm_rope_write_check(
     ctx_positions_ptr,
     write_pages_ptr,
     write_offsets_ptr,
     live_rows_ptr,
+    _pool_places_ptr,
+    _report_ptr,
     ctx_positions_stride_0: tl.int64,
     write_pages_stride_0: tl.int64,
     write_offsets_stride_0: tl.int64,
     G: tl.int32,
+    max_pos: tl.int32,
+    pages: tl.int32,
+    page_size: tl.int32,
+    max_ctx: tl.int64,
     live: tl.int32,
-    live_rows_values_high: tl.int64,
-    write_pages_values_low: tl.int64,
-    write_pages_values_high: tl.int64,
-    write_offsets_values_high: tl.int64,
-    pool_size_0: tl.int64,
-    pool_size_1: tl.int64,
-    pool_size_4: tl.int64,
-    pool_size_5: tl.int64,
-    ctx_positions_values_high: tl.int64,
-    freqs_size_0: tl.int64,
-    pool_start_1: tl.int64,
-    _report_ptr,
-    _pool_places_ptr,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
+    L: tl.constexpr,
     R: tl.constexpr,
     P: tl.constexpr,
+    D: tl.constexpr,
+    drop_overflow: tl.constexpr,
     LANES_i: tl.constexpr,
     LANES_k_other: tl.constexpr,
     LANES_p: tl.constexpr,
@@ -855,164 +492,145 @@ def context_kv_norm_rope_write_check(
     r = (program // K1 % G).to(tl.int64)
     l = (program // K1 // G).to(tl.int64)
     i = tl.arange(0, LANES_i)
-    i_in = i < R
     p = tl.arange(0, LANES_p)
-    p_in = p < P
     k_other = tl.arange(0, LANES_k_other)
-    k_other_in = k_other < K1
-    if HAS_live_rows:
-        live_rows_element = tl.load(live_rows_ptr)
-        live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
-        _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        chosen = live_rows_element
-    else:
-        chosen = live
-    write_pages_element = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
-    write_pages_fits = _between(
-        write_pages_element, write_pages_values_low, write_pages_values_high
-    )
-    _note_3(_report_ptr + 16, write_pages_fits == 0, r * K1 + k, r, k, write_pages_element)
     # page: write_pages[r, k]
-    page = write_pages_element
-    # stored: r < (live_rows[0] if given(live_rows) else live) and page >= 0
-    stored = (r < chosen) & (page >= 0)
-    write_pages_element_2 = tl.load(
+    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+    write_pages_fits = (page >= -drop_overflow) & (page <= pages.to(tl.int64) - 1)
+    _note_3(_report_ptr, ~write_pages_fits, r * K1 + k, r, k, page)
+    k_other_in = k_other < K1
+    write_pages_value = tl.load(
         write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
     )
-    write_pages_fits_2 = _between(
-        write_pages_element_2, write_pages_values_low, write_pages_values_high
+    write_pages_fits_2 = (write_pages_value >= -drop_overflow) & (
+        write_pages_value <= pages.to(tl.int64) - 1
+    )
+    _note_3(
+        _report_ptr + 16,
+        k_other_in & ~write_pages_fits_2,
+        r * K1 + k_other,
+        r,
+        k_other.to(tl.int64),
+        write_pages_value,
+    )
+    write_offsets_value = tl.load(
+        write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
+    )
+    write_offsets_fits = (write_offsets_value >= 0) & (
+        write_offsets_value <= page_size.to(tl.int64) - 1
     )
     _note_3(
         _report_ptr + 32,
-        k_other_in & (write_pages_fits_2 == 0),
-        r * K1 + k_other.to(tl.int64),
+        k_other_in & ~write_offsets_fits,
+        r * K1 + k_other,
         r,
-        k_other,
-        write_pages_element_2,
+        k_other.to(tl.int64),
+        write_offsets_value,
     )
-    write_offsets_element = tl.load(
-        write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
-    )
-    write_offsets_fits = _between(write_offsets_element, 0, write_offsets_values_high)
-    _note_3(
-        _report_ptr + 48,
-        k_other_in & (write_offsets_fits == 0),
-        r * K1 + k_other.to(tl.int64),
-        r,
-        k_other,
-        write_offsets_element,
-    )
-    write_offsets_element_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-    write_offsets_fits_2 = _between(write_offsets_element_2, 0, write_offsets_values_high)
-    _note_3(_report_ptr + 64, write_offsets_fits_2 == 0, r * K1 + k, r, k, write_offsets_element_2)
     # offset: write_offsets[r, k]
-    offset = write_offsets_element_2
+    offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+    write_offsets_fits_2 = (offset >= 0) & (offset <= page_size.to(tl.int64) - 1)
+    _note_3(_report_ptr + 48, ~write_offsets_fits_2, r * K1 + k, r, k, offset)
+    i_in = i < R
+    if HAS_live_rows:
+        live_rows_value = tl.load(live_rows_ptr)
+        live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
+            live_rows_value.to(tl.int64) <= G.to(tl.int64)
+        )
+        _note_2(
+            _report_ptr + 64,
+            ~live_rows_fits,
+            tl.full((), 0, tl.int64),
+            0,
+            live_rows_value.to(tl.int64),
+        )
+        chosen = live_rows_value
+    else:
+        chosen = live
     each_k_other = (
-        (k_other.to(tl.int64) < k)
-        & (write_pages_element_2 == page)
-        & (write_offsets_element == offset)
-        & tl.where(r < chosen, write_pages_element_2 >= 0, False)
+        (k_other < k)
+        & (write_pages_value == page)
+        & (write_offsets_value == offset)
+        & both(write_pages_value >= 0, r < chosen)
     )
-    any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
-    any_k_other = any_k_other_bit != 0
-    pool_when = stored & (any_k_other == 0)
-    cond = p.to(tl.int64) % 2 == 0
-    ctx_positions_element = tl.load(
-        ctx_positions_ptr + r * ctx_positions_stride_0 + k + tl.zeros((LANES_p,), tl.int32),
-        mask=p_in & tl.where(pool_when, cond, False),
+    any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
+    if HAS_live_rows:
+        live_rows_value_2 = tl.load(live_rows_ptr, mask=(r < chosen) & (page >= 0), other=0)
+        live_rows_fits_2 = (live_rows_value_2.to(tl.int64) >= 0) & (
+            live_rows_value_2.to(tl.int64) <= G.to(tl.int64)
+        )
+        _note_2(
+            _report_ptr + 80,
+            (r < chosen) & (page >= 0) & ~live_rows_fits_2,
+            tl.full((), 0, tl.int64),
+            0,
+            live_rows_value_2.to(tl.int64),
+        )
+        chosen_2 = live_rows_value_2
+    else:
+        chosen_2 = live
+    each_k_other_2 = (
+        (k_other < k)
+        & (write_pages_value == page)
+        & (write_offsets_value == offset)
+        & both(write_pages_value >= 0, r < chosen_2)
+    )
+    any_k_other_2 = tl.max(tl.where(k_other_in, each_k_other_2, False).to(tl.int32), axis=0) != 0
+    p_in = p < P
+    ctx_positions_value = tl.load(
+        ctx_positions_ptr + r * ctx_positions_stride_0 + k,
+        mask=(r < chosen) & (page >= 0) & ~any_k_other_2,
         other=0,
     )
-    ctx_positions_fits = _between(ctx_positions_element, 0, ctx_positions_values_high)
+    ctx_positions_fits = (ctx_positions_value >= 0) & (ctx_positions_value <= max_ctx + K1 - 1)
     _note_3(
         _report_ptr + 96,
-        p_in & tl.where(pool_when, cond, False) & (ctx_positions_fits == 0),
-        r * K1 + k + tl.zeros((LANES_p,), tl.int64),
+        (r < chosen) & (page >= 0) & ~any_k_other_2 & ~ctx_positions_fits,
+        r * K1 + k,
         r,
         k,
-        ctx_positions_element,
+        ctx_positions_value,
     )
-    freqs_inside = _inside(ctx_positions_element, freqs_size_0)
+    freqs_inside = (ctx_positions_value >= 0) & (ctx_positions_value < max_pos)
     _note_3(
         _report_ptr + 112,
-        p_in & tl.where(pool_when, cond, False) & (freqs_inside == 0),
-        (r * K1 + k) * P + p.to(tl.int64),
-        ctx_positions_element,
+        both(p_in, (r < chosen) & (page >= 0) & ~any_k_other_2 & ~freqs_inside),
+        (r * K1 + k) * P + p,
+        ctx_positions_value,
         p.to(tl.int64) // 2,
         0,
     )
-    freqs_inside_2 = _inside(ctx_positions_element, freqs_size_0)
+    freqs_inside_2 = (ctx_positions_value >= 0) & (ctx_positions_value < max_pos)
     _note_3(
         _report_ptr + 128,
-        p_in & tl.where(pool_when, cond, False) & (freqs_inside_2 == 0),
-        (r * K1 + k) * P + p.to(tl.int64),
-        ctx_positions_element,
+        both(p_in, (r < chosen) & (page >= 0) & ~any_k_other_2 & ~freqs_inside_2),
+        (r * K1 + k) * P + p,
+        ctx_positions_value,
         p.to(tl.int64) // 2,
         1,
     )
-    ctx_positions_element_2 = tl.load(
-        ctx_positions_ptr + r * ctx_positions_stride_0 + k + tl.zeros((LANES_p,), tl.int32),
-        mask=p_in & tl.where(pool_when, ~cond, False),
-        other=0,
-    )
-    ctx_positions_fits_2 = _between(ctx_positions_element_2, 0, ctx_positions_values_high)
-    _note_3(
-        _report_ptr + 144,
-        p_in & tl.where(pool_when, ~cond, False) & (ctx_positions_fits_2 == 0),
-        r * K1 + k + tl.zeros((LANES_p,), tl.int64),
-        r,
-        k,
-        ctx_positions_element_2,
-    )
-    freqs_inside_3 = _inside(ctx_positions_element_2, freqs_size_0)
-    _note_3(
-        _report_ptr + 160,
-        p_in & tl.where(pool_when, ~cond, False) & (freqs_inside_3 == 0),
-        (r * K1 + k) * P + p.to(tl.int64),
-        ctx_positions_element_2,
-        p.to(tl.int64) // 2,
-        1,
-    )
-    freqs_inside_4 = _inside(ctx_positions_element_2, freqs_size_0)
-    _note_3(
-        _report_ptr + 176,
-        p_in & tl.where(pool_when, ~cond, False) & (freqs_inside_4 == 0),
-        (r * K1 + k) * P + p.to(tl.int64),
-        ctx_positions_element_2,
-        p.to(tl.int64) // 2,
-        0,
-    )
-    # pool[l][page, 0, 0, offset, i]
-    pool_inside = l < pool_size_0
-    pool_inside_2 = _inside(page, pool_size_1)
-    pool_inside_3 = _inside(offset, pool_size_4)
-    pool_inside_4 = i < pool_size_5
-    pool_inside_5 = tl.where(pool_inside & pool_inside_2 & pool_inside_3, pool_inside_4, False)
+    pool_inside = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_6(
-        _report_ptr + 80,
-        tl.where(pool_when, i_in, False) & (pool_inside_5 == 0),
-        ((l * G + r) * K1 + k) * R + i.to(tl.int64),
+        _report_ptr + 144,
+        both(i_in, (r < chosen) & (page >= 0) & ~any_k_other & ~pool_inside),
+        ((l * G + r) * K1 + k) * R + i,
         l,
         page,
         0,
         0,
         offset,
-        i,
+        i.to(tl.int64),
     )
     tl.store(
-        _pool_places_ptr + (((l * G + r) * K1 + k) * R + i.to(tl.int64)),
-        ((l * pool_size_1 + page) * pool_size_4 + offset) * pool_size_5 + i.to(tl.int64),
-        mask=tl.where(pool_when, i_in, False) & pool_inside_5,
+        _pool_places_ptr + (((l * G + r) * K1 + k) * R + i),
+        ((l * pages + page) * page_size + offset) * D + i,
+        mask=both(i_in, (r < chosen) & (page >= 0) & ~any_k_other & pool_inside),
     )
-    # pool[l][page, 0, 0, offset, R + p]
-    pool_inside_6 = l < pool_size_0
-    pool_inside_7 = _inside(page, pool_size_1)
-    pool_inside_8 = _inside(offset, pool_size_4)
-    pool_inside_9 = _inside(R + p.to(tl.int64), pool_size_5)
-    pool_inside_10 = tl.where(pool_inside_6 & pool_inside_7 & pool_inside_8, pool_inside_9, False)
+    pool_inside_2 = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_6(
-        _report_ptr + 192,
-        tl.where(pool_when, p_in, False) & (pool_inside_10 == 0),
-        ((l * G + r) * K1 + k) * P + p.to(tl.int64),
+        _report_ptr + 160,
+        both(p_in, (r < chosen) & (page >= 0) & ~any_k_other & ~pool_inside_2),
+        ((l * G + r) * K1 + k) * P + p,
         l,
         page,
         0,
@@ -1021,94 +639,38 @@ def context_kv_norm_rope_write_check(
         R + p.to(tl.int64),
     )
     tl.store(
-        _pool_places_ptr + (pool_start_1 + (((l * G + r) * K1 + k) * P + p.to(tl.int64))),
-        ((l * pool_size_1 + page) * pool_size_4 + offset) * pool_size_5 + (R + p.to(tl.int64)),
-        mask=tl.where(pool_when, p_in, False) & pool_inside_10,
+        _pool_places_ptr
+        + (
+            ((l * G + r) * K1 + k) * P
+            + p
+            + 1
+            * tl.full((), L, tl.int64)
+            * G
+            * tl.full((), K1, tl.int64)
+            * tl.full((), R, tl.int64)
+        ),
+        ((l * pages + page) * page_size + offset) * D + (R + p.to(tl.int64)),
+        mask=both(p_in, (r < chosen) & (page >= 0) & ~any_k_other & pool_inside_2),
     )
 
 
-def launch_context_kv_norm_rope_write_check(
-    v: rt.Values,
-    _more: list[Any],
-    latents: Tensor,
-    norm_weight: Tensor,
-    freqs: Tensor,
-    ctx_positions: Tensor,
-    keep: Tensor,
-    write_pages: Tensor,
-    write_offsets: Tensor,
-    pool: list[Tensor],
-    eps: float,
-    max_ctx: int,
-    live_rows: Tensor | None = None,
-    live: int | None = None,
-    drop_overflow: int | None = None,
-) -> None:
-    """Launch context_kv_norm_rope_write_check; `_more` are the limits and what it reports to."""
-    G = v["G"]
-    K1 = v["K1"]
-    L = v["L"]
-    R = v["R"]
-    P = v["P"]
-    live = v["live"]
-    programs = L * G * K1
-    launch(
-        context_kv_norm_rope_write_check,
-        programs,
-        latents.device,
-        ctx_positions,
-        write_pages,
-        write_offsets,
-        live_rows,
-        ctx_positions.stride(0),
-        write_pages.stride(0),
-        write_offsets.stride(0),
-        G,
-        live,
-        *_more,
-        HAS_live_rows=live_rows is not None,
-        K1=K1,
-        R=R,
-        P=P,
-        LANES_i=rt.lanes(R),
-        LANES_k_other=rt.lanes(K1),
-        LANES_p=rt.lanes(P),
-        num_warps=1,
-    )
-
-
-CONTEXT_KV_NORM_ROPE_WRITE = Checks(
-    launch_context_kv_norm_rope_write_check,
+context_kv_norm_rope_write = Checks(
+    context_kv_norm_rope_write_check,
     extents={"l": "L", "r": "G", "k": "K1", "i": "R", "p": "P", "k_other": "K1"},
     stores=[("l", "r", "k", "i"), ("l", "r", "k", "p")],
     checks=[
-        Check("live_rows", "values", ()),
         Check("write_pages", "values", ("r", "k")),
         Check("write_pages", "values", ("r", "k_other")),
         Check("write_offsets", "values", ("r", "k_other")),
         Check("write_offsets", "values", ("r", "k")),
+        Check("live_rows", "values", ()),
+        Check("live_rows", "values", ()),
+        Check("ctx_positions", "values", ("r", "k")),
+        Check("freqs", "read", ("r", "k", "p")),
+        Check("freqs", "read", ("r", "k", "p")),
         Check("pool", "stored", ("l", "r", "k", "i")),
-        Check("ctx_positions", "values", ("r", "k")),
-        Check("freqs", "read", ("r", "k", "p")),
-        Check("freqs", "read", ("r", "k", "p")),
-        Check("ctx_positions", "values", ("r", "k")),
-        Check("freqs", "read", ("r", "k", "p")),
-        Check("freqs", "read", ("r", "k", "p")),
         Check("pool", "stored", ("l", "r", "k", "p")),
     ],
-    limits=(
-        "G",
-        "-drop_overflow",
-        "pages - 1",
-        "page_size - 1",
-        "L",
-        "pages",
-        "page_size",
-        "D",
-        "max_ctx + K1 - 1",
-        "max_pos",
-        "(L) * (G) * (K1) * (R)",
-    ),
     twins={"k_other": "k"},
     trusted={
         "pool": Trusted(
@@ -1119,50 +681,23 @@ CONTEXT_KV_NORM_ROPE_WRITE = Checks(
 )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "write_pages_stride_0",
-        "write_offsets_stride_0",
-        "G",
-        "live",
-        "live_rows_values_high",
-        "write_pages_values_low",
-        "write_pages_values_high",
-        "write_offsets_values_high",
-        "pool_size_0",
-        "pool_size_1",
-        "pool_size_4",
-        "pool_size_5",
-    ],
-    do_not_specialize_on_alignment=[
-        "write_pages_ptr",
-        "write_offsets_ptr",
-        "live_rows_ptr",
-        "_report_ptr",
-        "_pool_places_ptr",
-    ],
-)
+@kernel
 def context_kv_write_check(
     write_pages_ptr,
     write_offsets_ptr,
     live_rows_ptr,
+    _pool_places_ptr,
+    _report_ptr,
     write_pages_stride_0: tl.int64,
     write_offsets_stride_0: tl.int64,
     G: tl.int32,
+    pages: tl.int32,
+    page_size: tl.int32,
     live: tl.int32,
-    live_rows_values_high: tl.int64,
-    write_pages_values_low: tl.int64,
-    write_pages_values_high: tl.int64,
-    write_offsets_values_high: tl.int64,
-    pool_size_0: tl.int64,
-    pool_size_1: tl.int64,
-    pool_size_4: tl.int64,
-    pool_size_5: tl.int64,
-    _report_ptr,
-    _pool_places_ptr,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
     D: tl.constexpr,
+    drop_overflow: tl.constexpr,
     LANES_d: tl.constexpr,
     LANES_k_other: tl.constexpr,
 ):
@@ -1172,130 +707,92 @@ def context_kv_write_check(
     r = (program // K1 % G).to(tl.int64)
     l = (program // K1 // G).to(tl.int64)
     d = tl.arange(0, LANES_d)
-    d_in = d < D
     k_other = tl.arange(0, LANES_k_other)
-    k_other_in = k_other < K1
     if HAS_live_rows:
-        live_rows_element = tl.load(live_rows_ptr)
-        live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
-        _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        chosen = live_rows_element
+        live_rows_value = tl.load(live_rows_ptr)
+        live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
+            live_rows_value.to(tl.int64) <= G.to(tl.int64)
+        )
+        _note_2(
+            _report_ptr, ~live_rows_fits, tl.full((), 0, tl.int64), 0, live_rows_value.to(tl.int64)
+        )
+        chosen = live_rows_value
     else:
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
-    write_pages_element = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
-    write_pages_fits = _between(
-        write_pages_element, write_pages_values_low, write_pages_values_high
-    )
-    _note_3(_report_ptr + 16, write_pages_fits == 0, r * K1 + k, r, k, write_pages_element)
     # page: write_pages[r, k]
-    page = write_pages_element
-    write_pages_element_2 = tl.load(
+    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+    write_pages_fits = (page >= -drop_overflow) & (page <= pages.to(tl.int64) - 1)
+    _note_3(_report_ptr + 16, ~write_pages_fits, r * K1 + k, r, k, page)
+    k_other_in = k_other < K1
+    write_pages_value = tl.load(
         write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
     )
-    write_pages_fits_2 = _between(
-        write_pages_element_2, write_pages_values_low, write_pages_values_high
+    write_pages_fits_2 = (write_pages_value >= -drop_overflow) & (
+        write_pages_value <= pages.to(tl.int64) - 1
     )
     _note_3(
         _report_ptr + 32,
-        k_other_in & (write_pages_fits_2 == 0),
-        r * K1 + k_other.to(tl.int64),
+        k_other_in & ~write_pages_fits_2,
+        r * K1 + k_other,
         r,
-        k_other,
-        write_pages_element_2,
+        k_other.to(tl.int64),
+        write_pages_value,
     )
-    write_offsets_element = tl.load(
+    write_offsets_value = tl.load(
         write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
     )
-    write_offsets_fits = _between(write_offsets_element, 0, write_offsets_values_high)
+    write_offsets_fits = (write_offsets_value >= 0) & (
+        write_offsets_value <= page_size.to(tl.int64) - 1
+    )
     _note_3(
         _report_ptr + 48,
-        k_other_in & (write_offsets_fits == 0),
-        r * K1 + k_other.to(tl.int64),
+        k_other_in & ~write_offsets_fits,
+        r * K1 + k_other,
         r,
-        k_other,
-        write_offsets_element,
+        k_other.to(tl.int64),
+        write_offsets_value,
     )
-    write_offsets_element_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-    write_offsets_fits_2 = _between(write_offsets_element_2, 0, write_offsets_values_high)
-    _note_3(_report_ptr + 64, write_offsets_fits_2 == 0, r * K1 + k, r, k, write_offsets_element_2)
+    write_offsets_value_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+    write_offsets_fits_2 = (write_offsets_value_2 >= 0) & (
+        write_offsets_value_2 <= page_size.to(tl.int64) - 1
+    )
+    _note_3(_report_ptr + 64, ~write_offsets_fits_2, r * K1 + k, r, k, write_offsets_value_2)
     each_k_other = (
-        (k_other.to(tl.int64) < k)
-        & (write_pages_element_2 == page)
-        & (write_offsets_element == write_offsets_element_2)
-        & tl.where(alive, write_pages_element_2 >= 0, False)
+        (k_other < k)
+        & (write_pages_value == page)
+        & (write_offsets_value == write_offsets_value_2)
+        & both(write_pages_value >= 0, alive)
     )
-    any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
-    any_k_other = any_k_other_bit != 0
-    pool_when = alive & (page >= 0) & (any_k_other == 0)
-    # pool[l][page, 0, 0, write_offsets[r, k], d]
-    pool_inside = l < pool_size_0
-    pool_inside_2 = _inside(page, pool_size_1)
-    pool_inside_3 = _inside(write_offsets_element_2, pool_size_4)
-    pool_inside_4 = d < pool_size_5
-    pool_inside_5 = tl.where(pool_inside & pool_inside_2 & pool_inside_3, pool_inside_4, False)
+    any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
+    d_in = d < D
+    pool_inside = (
+        (page >= 0)
+        & (page < pages)
+        & (write_offsets_value_2 >= 0)
+        & (write_offsets_value_2 < page_size)
+    )
     _note_6(
         _report_ptr + 80,
-        tl.where(pool_when, d_in, False) & (pool_inside_5 == 0),
-        ((l * G + r) * K1 + k) * D + d.to(tl.int64),
+        both(d_in, alive & (page >= 0) & ~any_k_other & ~pool_inside),
+        ((l * G + r) * K1 + k) * D + d,
         l,
         page,
         0,
         0,
-        write_offsets_element_2,
-        d,
+        write_offsets_value_2,
+        d.to(tl.int64),
     )
-    number = (l * pool_size_1 + page) * pool_size_4 + write_offsets_element_2
     tl.store(
-        _pool_places_ptr + (((l * G + r) * K1 + k) * D + d.to(tl.int64)),
-        number * pool_size_5 + d.to(tl.int64),
-        mask=tl.where(pool_when, d_in, False) & pool_inside_5,
+        _pool_places_ptr + (((l * G + r) * K1 + k) * D + d),
+        ((l * pages + page) * page_size + write_offsets_value_2) * D + d,
+        mask=both(d_in, alive & (page >= 0) & ~any_k_other & pool_inside),
     )
 
 
-def launch_context_kv_write_check(
-    v: rt.Values,
-    _more: list[Any],
-    normed: Tensor,
-    keep: Tensor,
-    write_pages: Tensor,
-    write_offsets: Tensor,
-    pool: list[Tensor],
-    live_rows: Tensor | None = None,
-    live: int | None = None,
-    drop_overflow: int | None = None,
-) -> None:
-    """Launch context_kv_write_check; `_more` are the limits and what it reports to."""
-    G = v["G"]
-    K1 = v["K1"]
-    L = v["L"]
-    D = v["D"]
-    live = v["live"]
-    programs = L * G * K1
-    launch(
-        context_kv_write_check,
-        programs,
-        normed.device,
-        write_pages,
-        write_offsets,
-        live_rows,
-        write_pages.stride(0),
-        write_offsets.stride(0),
-        G,
-        live,
-        *_more,
-        HAS_live_rows=live_rows is not None,
-        K1=K1,
-        D=D,
-        LANES_d=rt.lanes(D),
-        LANES_k_other=rt.lanes(K1),
-        num_warps=1,
-    )
-
-
-CONTEXT_KV_WRITE = Checks(
-    launch_context_kv_write_check,
+context_kv_write = Checks(
+    context_kv_write_check,
     extents={"l": "L", "r": "G", "k": "K1", "d": "D", "k_other": "K1"},
     stores=[("l", "r", "k", "d")],
     checks=[
@@ -1306,7 +803,6 @@ CONTEXT_KV_WRITE = Checks(
         Check("write_offsets", "values", ("r", "k")),
         Check("pool", "stored", ("l", "r", "k", "d")),
     ],
-    limits=("G", "-drop_overflow", "pages - 1", "page_size - 1", "L", "pages", "page_size", "D"),
     twins={"k_other": "k"},
     trusted={
         "pool": Trusted(
@@ -1317,66 +813,31 @@ CONTEXT_KV_WRITE = Checks(
 )
 
 
-@triton.jit(
-    do_not_specialize=["num_contexts", "batch_to_slot_values_high", "ctx_len_size_0"],
-    do_not_specialize_on_alignment=[
-        "ctx_len_ptr",
-        "batch_to_slot_ptr",
-        "_report_ptr",
-        "_batch_to_slot_read_ptr",
-    ],
-)
+@kernel
 def context_positions_check(
     ctx_len_ptr,
     batch_to_slot_ptr,
-    num_contexts: tl.int32,
-    batch_to_slot_values_high: tl.int64,
-    ctx_len_size_0: tl.int64,
-    _report_ptr,
     _batch_to_slot_read_ptr,
+    _report_ptr,
+    slots: tl.int32,
+    num_contexts: tl.int32,
 ):
     """Checks what context_positions reads and where it stores; stores nothing itself."""
     r = tl.program_id(0).to(tl.int64)
-    tl.store(_batch_to_slot_read_ptr + (num_contexts + r), 1)
-    batch_to_slot_element = tl.load(batch_to_slot_ptr + (num_contexts + r))
-    batch_to_slot_fits = _between(batch_to_slot_element, 0, batch_to_slot_values_high)
-    _note_2(_report_ptr, batch_to_slot_fits == 0, r, num_contexts + r, batch_to_slot_element)
     # slot: batch_to_slot[num_contexts + r]
-    slot = batch_to_slot_element
-    ctx_len_inside = _inside(slot, ctx_len_size_0)
-    _note_1(_report_ptr + 16, ctx_len_inside == 0, r, slot)
-    ctx_len_element = tl.load(
-        ctx_len_ptr + tl.where(ctx_len_inside, slot, 0), mask=ctx_len_inside, other=0
-    )
-    ctx_len_fits = _between(ctx_len_element, 0, 2147483647)
-    _note_2(_report_ptr + 32, ctx_len_inside & (ctx_len_fits == 0), r, slot, ctx_len_element)
+    slot = tl.load(batch_to_slot_ptr + (num_contexts + r))
+    tl.store(_batch_to_slot_read_ptr + (num_contexts + r), 1)
+    batch_to_slot_fits = (slot >= 0) & (slot <= slots.to(tl.int64) - 1)
+    _note_2(_report_ptr, ~batch_to_slot_fits, r, num_contexts + r, slot)
+    ctx_len_inside = (slot >= 0) & (slot < slots)
+    _note_1(_report_ptr + 16, ~ctx_len_inside, r, slot)
+    ctx_len_value = tl.load(ctx_len_ptr + slot, mask=ctx_len_inside, other=0)
+    ctx_len_fits = (ctx_len_value >= 0) & (ctx_len_value <= 2147483647)
+    _note_2(_report_ptr + 32, ctx_len_inside & ~ctx_len_fits, r, slot, ctx_len_value)
 
 
-def launch_context_positions_check(
-    v: rt.Values,
-    _more: list[Any],
-    ctx_len: Tensor,
-    batch_to_slot: Tensor,
-    ctx_positions: Tensor,
-    num_contexts: int,
-) -> None:
-    """Launch context_positions_check; `_more` are the limits and what it reports to."""
-    G = v["G"]
-    programs = G
-    launch(
-        context_positions_check,
-        programs,
-        ctx_len.device,
-        ctx_len,
-        batch_to_slot,
-        num_contexts,
-        *_more,
-        num_warps=1,
-    )
-
-
-CONTEXT_POSITIONS = Checks(
-    launch_context_positions_check,
+context_positions = Checks(
+    context_positions_check,
     extents={"r": "G", "k": "K1"},
     stores=[("r", "k")],
     checks=[
@@ -1384,38 +845,11 @@ CONTEXT_POSITIONS = Checks(
         Check("ctx_len", "read", ("r",)),
         Check("ctx_len", "values", ("r",)),
     ],
-    limits=("slots - 1", "slots"),
     distinct=("batch_to_slot",),
 )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "block_tables_stride_0",
-        "num_contexts",
-        "live",
-        "live_rows_values_high",
-        "num_accepted_values_high",
-        "accepted_tokens_size_1",
-        "batch_to_slot_values_high",
-        "ctx_len_size_0",
-        "ctx_len_values_high",
-        "block_counts_values_high",
-        "block_counts_expected_low",
-        "block_counts_expected_high",
-        "block_tables_size_1",
-    ],
-    do_not_specialize_on_alignment=[
-        "num_accepted_ptr",
-        "batch_to_slot_ptr",
-        "block_counts_ptr",
-        "block_tables_ptr",
-        "ctx_len_ptr",
-        "live_rows_ptr",
-        "_report_ptr",
-        "_batch_to_slot_read_ptr",
-    ],
-)
+@kernel
 def gen_bookkeeping_check(
     num_accepted_ptr,
     batch_to_slot_ptr,
@@ -1423,21 +857,15 @@ def gen_bookkeeping_check(
     block_tables_ptr,
     ctx_len_ptr,
     live_rows_ptr,
-    block_tables_stride_0: tl.int64,
-    num_contexts: tl.int32,
-    live: tl.int32,
-    live_rows_values_high: tl.int64,
-    num_accepted_values_high: tl.int64,
-    accepted_tokens_size_1: tl.int64,
-    batch_to_slot_values_high: tl.int64,
-    ctx_len_size_0: tl.int64,
-    ctx_len_values_high: tl.int64,
-    block_counts_values_high: tl.int64,
-    block_counts_expected_low: tl.int64,
-    block_counts_expected_high: tl.int64,
-    block_tables_size_1: tl.int64,
-    _report_ptr,
     _batch_to_slot_read_ptr,
+    _report_ptr,
+    block_tables_stride_0: tl.int64,
+    G: tl.int32,
+    slots: tl.int32,
+    blocks: tl.int32,
+    num_contexts: tl.int32,
+    max_ctx: tl.int64,
+    live: tl.int32,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
     page_size: tl.constexpr,
@@ -1447,140 +875,81 @@ def gen_bookkeeping_check(
     """Checks what gen_bookkeeping reads and where it stores; stores nothing itself."""
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
-    k_in = k < K1
     if HAS_live_rows:
-        live_rows_element = tl.load(live_rows_ptr)
-        live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
-        _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        chosen = live_rows_element
+        live_rows_value = tl.load(live_rows_ptr)
+        live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
+            live_rows_value.to(tl.int64) <= G.to(tl.int64)
+        )
+        _note_2(
+            _report_ptr, ~live_rows_fits, tl.full((), 0, tl.int64), 0, live_rows_value.to(tl.int64)
+        )
+        chosen = live_rows_value
     else:
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
     # row: num_contexts + r
     row = num_contexts + r
-    num_accepted_element = tl.load(num_accepted_ptr + row, mask=alive, other=0)
-    num_accepted_fits = _between(num_accepted_element.to(tl.int64), 0, num_accepted_values_high)
-    _note_2(_report_ptr + 16, alive & (num_accepted_fits == 0), r, row, num_accepted_element)
+    num_accepted_value = tl.load(num_accepted_ptr + row, mask=alive, other=0)
+    num_accepted_fits = (num_accepted_value.to(tl.int64) >= 0) & (
+        num_accepted_value.to(tl.int64) <= K1
+    )
+    _note_2(_report_ptr + 16, alive & ~num_accepted_fits, r, row, num_accepted_value.to(tl.int64))
     # n: i64(num_accepted[row])
-    n = num_accepted_element.to(tl.int64)
-    accepted_tokens_inside = _inside(tl.maximum(n - 1, 0), accepted_tokens_size_1)
-    _note_2(_report_ptr + 32, alive & (accepted_tokens_inside == 0), r, row, tl.maximum(n - 1, 0))
-    tl.store(_batch_to_slot_read_ptr + row, 1, mask=alive)
-    batch_to_slot_element = tl.load(batch_to_slot_ptr + row, mask=alive, other=0)
-    batch_to_slot_fits = _between(batch_to_slot_element, 0, batch_to_slot_values_high)
-    _note_2(_report_ptr + 48, alive & (batch_to_slot_fits == 0), r, row, batch_to_slot_element)
+    n = num_accepted_value.to(tl.int64)
+    accepted_tokens_inside = (tl.maximum(n - 1, 0) >= 0) & (tl.maximum(n - 1, 0) < K1)
+    _note_2(_report_ptr + 32, alive & ~accepted_tokens_inside, r, row, tl.maximum(n - 1, 0))
     # slot: batch_to_slot[row]
-    slot = batch_to_slot_element
-    ctx_len_inside = _inside(slot, ctx_len_size_0)
-    _note_1(_report_ptr + 64, alive & (ctx_len_inside == 0), r, slot)
-    ctx_len_element = tl.load(
-        ctx_len_ptr + tl.where(ctx_len_inside, slot, 0), mask=alive & ctx_len_inside, other=0
-    )
-    ctx_len_fits = _between(ctx_len_element, 0, ctx_len_values_high)
-    _note_2(
-        _report_ptr + 80, alive & ctx_len_inside & (ctx_len_fits == 0), r, slot, ctx_len_element
-    )
+    slot = tl.load(batch_to_slot_ptr + row, mask=alive, other=0)
+    tl.store(_batch_to_slot_read_ptr + row, 1, mask=alive)
+    batch_to_slot_fits = (slot >= 0) & (slot <= slots.to(tl.int64) - 1)
+    _note_2(_report_ptr + 48, alive & ~batch_to_slot_fits, r, row, slot)
+    ctx_len_inside = (slot >= 0) & (slot < slots)
+    _note_1(_report_ptr + 64, alive & ~ctx_len_inside, r, slot)
     # before: ctx_len[slot]
-    before = ctx_len_element
-    block_counts_element = tl.load(block_counts_ptr + row, mask=alive, other=0)
-    block_counts_fits = _between(block_counts_element, 0, block_counts_values_high)
-    _note_2(_report_ptr + 96, alive & (block_counts_fits == 0), r, row, block_counts_element)
-    block_counts_fits_2 = _between(
-        block_counts_element, block_counts_expected_low, block_counts_expected_high
-    )
-    _note_2(_report_ptr + 112, alive & (block_counts_fits_2 == 0), r, row, block_counts_element)
+    before = tl.load(ctx_len_ptr + slot, mask=alive & ctx_len_inside, other=0)
+    ctx_len_fits = (before >= 0) & (before <= max_ctx)
+    _note_2(_report_ptr + 80, alive & ctx_len_inside & ~ctx_len_fits, r, slot, before)
+    k_in = k < K1
+    block_counts_value = tl.load(block_counts_ptr + row, mask=alive, other=0)
+    block_counts_fits = (block_counts_value >= 0) & (block_counts_value <= blocks)
+    _note_2(_report_ptr + 96, alive & ~block_counts_fits, r, row, block_counts_value)
+    block_counts_fits_2 = (block_counts_value >= 1 - drop_overflow) & (block_counts_value <= blocks)
+    _note_2(_report_ptr + 112, alive & ~block_counts_fits_2, r, row, block_counts_value)
     # cap: block_counts[row] * page_size
-    cap = block_counts_element * page_size
+    cap = block_counts_value * page_size
     # dropped: drop_overflow == 1 and before + k >= cap
-    dropped = tl.where(drop_overflow == 1, before + k.to(tl.int64) >= cap, False)
+    dropped = both(before + k >= cap, drop_overflow == 1)
     # col: max(min(before + k, cap - 1), 0)
-    col = tl.maximum(tl.minimum(before + k.to(tl.int64), cap - 1), 0)
-    block_tables_inside = _inside(col // page_size, block_tables_size_1)
+    col = tl.maximum(tl.minimum(before + k, cap - 1), 0)
+    block_tables_inside = (col // page_size >= 0) & (col // page_size < blocks)
     _note_2(
         _report_ptr + 128,
-        k_in & tl.where(alive, ~dropped, False) & (block_tables_inside == 0),
-        r * K1 + k.to(tl.int64),
+        both(k_in & ~dropped & ~block_tables_inside, alive),
+        r * K1 + k,
         row,
         col // page_size,
     )
-    block_tables_element = tl.load(
-        block_tables_ptr
-        + tl.where(block_tables_inside, row, 0) * block_tables_stride_0
-        + tl.where(block_tables_inside, col // page_size, 0),
-        mask=k_in & tl.where(alive, ~dropped, False) & block_tables_inside,
+    block_tables_value = tl.load(
+        block_tables_ptr + row * block_tables_stride_0 + col // page_size,
+        mask=both(k_in & ~dropped & block_tables_inside, alive),
         other=0,
     )
-    block_tables_fits = block_tables_element.to(tl.int64) >= 0
+    block_tables_fits = block_tables_value.to(tl.int64) >= 0
     _note_3(
         _report_ptr + 144,
-        k_in & tl.where(alive, ~dropped, False) & block_tables_inside & (block_tables_fits == 0),
-        r * K1 + k.to(tl.int64),
+        both(k_in & ~dropped & block_tables_inside & ~block_tables_fits, alive),
+        r * K1 + k,
         row,
         col // page_size,
-        block_tables_element,
+        block_tables_value.to(tl.int64),
     )
-    # ctx_len[slot]
-    ctx_len_inside_2 = _inside(slot, ctx_len_size_0)
-    _note_1(_report_ptr + 160, alive & (ctx_len_inside_2 == 0), r, slot)
+    ctx_len_inside_2 = (slot >= 0) & (slot < slots)
+    _note_1(_report_ptr + 160, alive & ~ctx_len_inside_2, r, slot)
 
 
-def launch_gen_bookkeeping_check(
-    v: rt.Values,
-    _more: list[Any],
-    accepted_tokens: Tensor,
-    num_accepted: Tensor,
-    batch_to_slot: Tensor,
-    block_counts: Tensor,
-    block_tables: Tensor,
-    ctx_len: Tensor,
-    bonus: Tensor,
-    embed_ids: Tensor,
-    query_positions: Tensor,
-    keep: Tensor,
-    write_pages: Tensor,
-    write_offsets: Tensor,
-    num_ctx: Tensor,
-    seq_lens: Tensor,
-    num_contexts: int,
-    max_ctx: int,
-    mask_token_id: int,
-    page_size: int,
-    live_rows: Tensor | None = None,
-    live: int | None = None,
-    drop_overflow: int | None = None,
-) -> None:
-    """Launch gen_bookkeeping_check; `_more` are the limits and what it reports to."""
-    G = v["G"]
-    K1 = v["K1"]
-    live = v["live"]
-    drop_overflow = v["drop_overflow"]
-    programs = G
-    launch(
-        gen_bookkeeping_check,
-        programs,
-        accepted_tokens.device,
-        num_accepted,
-        batch_to_slot,
-        block_counts,
-        block_tables,
-        ctx_len,
-        live_rows,
-        block_tables.stride(0),
-        num_contexts,
-        live,
-        *_more,
-        HAS_live_rows=live_rows is not None,
-        K1=K1,
-        page_size=page_size,
-        drop_overflow=drop_overflow,
-        LANES_k=rt.lanes(K1),
-        num_warps=1,
-    )
-
-
-GEN_BOOKKEEPING = Checks(
-    launch_gen_bookkeeping_check,
+gen_bookkeeping = Checks(
+    gen_bookkeeping_check,
     extents={"r": "G", "k": "K1", "j": "W"},
     stores=[("r",), (), ("r", "j"), ("r", "k")],
     checks=[
@@ -1596,67 +965,26 @@ GEN_BOOKKEEPING = Checks(
         Check("block_tables", "values", ("r", "k")),
         Check("ctx_len", "stored", ("r",)),
     ],
-    limits=(
-        "G",
-        "K1",
-        "K1",
-        "slots - 1",
-        "slots",
-        "max_ctx",
-        "blocks",
-        "1 - drop_overflow",
-        "blocks",
-        "blocks",
-    ),
     distinct=("batch_to_slot",),
 )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "arena_tables_stride_0",
-        "num_contexts",
-        "max_ctx",
-        "live",
-        "live_rows_values_high",
-        "num_accepted_values_high",
-        "accepted_tokens_size_1",
-        "batch_to_slot_values_high",
-        "ctx_len_size_0",
-        "ctx_len_values_high",
-        "arena_tables_size_0",
-        "arena_tables_size_1",
-    ],
-    do_not_specialize_on_alignment=[
-        "num_accepted_ptr",
-        "batch_to_slot_ptr",
-        "arena_tables_ptr",
-        "ctx_len_ptr",
-        "live_rows_ptr",
-        "_report_ptr",
-        "_batch_to_slot_read_ptr",
-    ],
-)
+@kernel
 def gen_bookkeeping_arena_check(
     num_accepted_ptr,
     batch_to_slot_ptr,
     arena_tables_ptr,
     ctx_len_ptr,
     live_rows_ptr,
+    _batch_to_slot_read_ptr,
+    _report_ptr,
     arena_tables_stride_0: tl.int64,
+    G: tl.int32,
+    slots: tl.int32,
+    blocks: tl.int32,
     num_contexts: tl.int32,
     max_ctx: tl.int64,
     live: tl.int32,
-    live_rows_values_high: tl.int64,
-    num_accepted_values_high: tl.int64,
-    accepted_tokens_size_1: tl.int64,
-    batch_to_slot_values_high: tl.int64,
-    ctx_len_size_0: tl.int64,
-    ctx_len_values_high: tl.int64,
-    arena_tables_size_0: tl.int64,
-    arena_tables_size_1: tl.int64,
-    _report_ptr,
-    _batch_to_slot_read_ptr,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
     page_size: tl.constexpr,
@@ -1666,132 +994,76 @@ def gen_bookkeeping_arena_check(
     """Checks what gen_bookkeeping_arena reads and where it stores; stores nothing itself."""
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
-    k_in = k < K1
     if HAS_live_rows:
-        live_rows_element = tl.load(live_rows_ptr)
-        live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
-        _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        chosen = live_rows_element
+        live_rows_value = tl.load(live_rows_ptr)
+        live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
+            live_rows_value.to(tl.int64) <= G.to(tl.int64)
+        )
+        _note_2(
+            _report_ptr, ~live_rows_fits, tl.full((), 0, tl.int64), 0, live_rows_value.to(tl.int64)
+        )
+        chosen = live_rows_value
     else:
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
     # row: num_contexts + r
     row = num_contexts + r
-    num_accepted_element = tl.load(num_accepted_ptr + row, mask=alive, other=0)
-    num_accepted_fits = _between(num_accepted_element.to(tl.int64), 0, num_accepted_values_high)
-    _note_2(_report_ptr + 16, alive & (num_accepted_fits == 0), r, row, num_accepted_element)
+    num_accepted_value = tl.load(num_accepted_ptr + row, mask=alive, other=0)
+    num_accepted_fits = (num_accepted_value.to(tl.int64) >= 0) & (
+        num_accepted_value.to(tl.int64) <= K1
+    )
+    _note_2(_report_ptr + 16, alive & ~num_accepted_fits, r, row, num_accepted_value.to(tl.int64))
     # n: i64(num_accepted[row])
-    n = num_accepted_element.to(tl.int64)
-    accepted_tokens_inside = _inside(tl.maximum(n - 1, 0), accepted_tokens_size_1)
-    _note_2(_report_ptr + 32, alive & (accepted_tokens_inside == 0), r, row, tl.maximum(n - 1, 0))
-    tl.store(_batch_to_slot_read_ptr + row, 1, mask=alive)
-    batch_to_slot_element = tl.load(batch_to_slot_ptr + row, mask=alive, other=0)
-    batch_to_slot_fits = _between(batch_to_slot_element, 0, batch_to_slot_values_high)
-    _note_2(_report_ptr + 48, alive & (batch_to_slot_fits == 0), r, row, batch_to_slot_element)
+    n = num_accepted_value.to(tl.int64)
+    accepted_tokens_inside = (tl.maximum(n - 1, 0) >= 0) & (tl.maximum(n - 1, 0) < K1)
+    _note_2(_report_ptr + 32, alive & ~accepted_tokens_inside, r, row, tl.maximum(n - 1, 0))
     # slot: batch_to_slot[row]
-    slot = batch_to_slot_element
-    ctx_len_inside = _inside(slot, ctx_len_size_0)
-    _note_1(_report_ptr + 64, alive & (ctx_len_inside == 0), r, slot)
-    ctx_len_element = tl.load(
-        ctx_len_ptr + tl.where(ctx_len_inside, slot, 0), mask=alive & ctx_len_inside, other=0
-    )
-    ctx_len_fits = _between(ctx_len_element, 0, ctx_len_values_high)
-    _note_2(
-        _report_ptr + 80, alive & ctx_len_inside & (ctx_len_fits == 0), r, slot, ctx_len_element
-    )
+    slot = tl.load(batch_to_slot_ptr + row, mask=alive, other=0)
+    tl.store(_batch_to_slot_read_ptr + row, 1, mask=alive)
+    batch_to_slot_fits = (slot >= 0) & (slot <= slots.to(tl.int64) - 1)
+    _note_2(_report_ptr + 48, alive & ~batch_to_slot_fits, r, row, slot)
+    ctx_len_inside = (slot >= 0) & (slot < slots)
+    _note_1(_report_ptr + 64, alive & ~ctx_len_inside, r, slot)
     # before: ctx_len[slot]
-    before = ctx_len_element
+    before = tl.load(ctx_len_ptr + slot, mask=alive & ctx_len_inside, other=0)
+    ctx_len_fits = (before >= 0) & (before <= max_ctx)
+    _note_2(_report_ptr + 80, alive & ctx_len_inside & ~ctx_len_fits, r, slot, before)
+    k_in = k < K1
     # dropped: drop_overflow == 1 and before + k >= max_ctx
-    dropped = tl.where(drop_overflow == 1, before + k.to(tl.int64) >= max_ctx, False)
+    dropped = both(before + k >= max_ctx, drop_overflow == 1)
     # col: min(before + k, max_ctx - 1)
-    col = tl.minimum(before + k.to(tl.int64), max_ctx - 1)
-    arena_tables_inside = _inside(slot, arena_tables_size_0)
-    arena_tables_inside_2 = _inside(col // page_size, arena_tables_size_1)
-    arena_tables_inside_3 = tl.where(arena_tables_inside, arena_tables_inside_2, False)
+    col = tl.minimum(before + k, max_ctx - 1)
+    arena_tables_inside = both(col // page_size >= 0, (slot >= 0) & (slot < slots)) & (
+        col // page_size < blocks
+    )
     _note_2(
         _report_ptr + 96,
-        k_in & tl.where(alive, ~dropped, False) & (arena_tables_inside_3 == 0),
-        r * K1 + k.to(tl.int64),
+        both(k_in & ~dropped & ~arena_tables_inside, alive),
+        r * K1 + k,
         slot,
         col // page_size,
     )
-    arena_tables_element = tl.load(
-        arena_tables_ptr
-        + tl.where(arena_tables_inside_3, slot, 0) * arena_tables_stride_0
-        + tl.where(arena_tables_inside_3, col // page_size, 0),
-        mask=k_in & tl.where(alive, ~dropped, False) & arena_tables_inside_3,
+    arena_tables_value = tl.load(
+        arena_tables_ptr + slot * arena_tables_stride_0 + col // page_size,
+        mask=both(k_in & ~dropped & arena_tables_inside, alive),
         other=0,
     )
-    arena_tables_fits = arena_tables_element.to(tl.int64) >= 0
+    arena_tables_fits = arena_tables_value.to(tl.int64) >= 0
     _note_3(
         _report_ptr + 112,
-        k_in & tl.where(alive, ~dropped, False) & arena_tables_inside_3 & (arena_tables_fits == 0),
-        r * K1 + k.to(tl.int64),
+        both(k_in & ~dropped & arena_tables_inside & ~arena_tables_fits, alive),
+        r * K1 + k,
         slot,
         col // page_size,
-        arena_tables_element,
+        arena_tables_value.to(tl.int64),
     )
-    # ctx_len[slot]
-    ctx_len_inside_2 = _inside(slot, ctx_len_size_0)
-    _note_1(_report_ptr + 128, alive & (ctx_len_inside_2 == 0), r, slot)
+    ctx_len_inside_2 = (slot >= 0) & (slot < slots)
+    _note_1(_report_ptr + 128, alive & ~ctx_len_inside_2, r, slot)
 
 
-def launch_gen_bookkeeping_arena_check(
-    v: rt.Values,
-    _more: list[Any],
-    accepted_tokens: Tensor,
-    num_accepted: Tensor,
-    batch_to_slot: Tensor,
-    arena_tables: Tensor,
-    ctx_len: Tensor,
-    bonus: Tensor,
-    embed_ids: Tensor,
-    query_positions: Tensor,
-    keep: Tensor,
-    write_pages: Tensor,
-    write_offsets: Tensor,
-    num_ctx: Tensor,
-    seq_lens: Tensor,
-    num_contexts: int,
-    max_ctx: int,
-    mask_token_id: int,
-    page_size: int,
-    live_rows: Tensor | None = None,
-    live: int | None = None,
-    drop_overflow: int | None = None,
-) -> None:
-    """Launch gen_bookkeeping_arena_check; `_more` are the limits and what it reports to."""
-    G = v["G"]
-    K1 = v["K1"]
-    live = v["live"]
-    drop_overflow = v["drop_overflow"]
-    programs = G
-    launch(
-        gen_bookkeeping_arena_check,
-        programs,
-        accepted_tokens.device,
-        num_accepted,
-        batch_to_slot,
-        arena_tables,
-        ctx_len,
-        live_rows,
-        arena_tables.stride(0),
-        num_contexts,
-        max_ctx,
-        live,
-        *_more,
-        HAS_live_rows=live_rows is not None,
-        K1=K1,
-        page_size=page_size,
-        drop_overflow=drop_overflow,
-        LANES_k=rt.lanes(K1),
-        num_warps=1,
-    )
-
-
-GEN_BOOKKEEPING_ARENA = Checks(
-    launch_gen_bookkeeping_arena_check,
+gen_bookkeeping_arena = Checks(
+    gen_bookkeeping_arena_check,
     extents={"r": "G", "k": "K1", "j": "W"},
     stores=[("r",), (), ("r", "j"), ("r", "k")],
     checks=[
@@ -1805,61 +1077,29 @@ GEN_BOOKKEEPING_ARENA = Checks(
         Check("arena_tables", "values", ("r", "k")),
         Check("ctx_len", "stored", ("r",)),
     ],
-    limits=("G", "K1", "K1", "slots - 1", "slots", "max_ctx", "slots", "blocks"),
     distinct=("batch_to_slot",),
 )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "write_pages_stride_0",
-        "write_offsets_stride_0",
-        "G",
-        "heads",
-        "live",
-        "live_rows_values_high",
-        "write_pages_values_low",
-        "write_pages_values_high",
-        "write_offsets_values_high",
-        "pool_size_0",
-        "pool_size_1",
-        "pool_size_3",
-        "pool_size_4",
-        "pool_size_5",
-        "pool_start_1",
-    ],
-    do_not_specialize_on_alignment=[
-        "write_pages_ptr",
-        "write_offsets_ptr",
-        "live_rows_ptr",
-        "_report_ptr",
-        "_pool_places_ptr",
-    ],
-)
+@kernel
 def gqa_kv_write_check(
     write_pages_ptr,
     write_offsets_ptr,
     live_rows_ptr,
+    _pool_places_ptr,
+    _report_ptr,
     write_pages_stride_0: tl.int64,
     write_offsets_stride_0: tl.int64,
     G: tl.int32,
     heads: tl.int32,
+    pages: tl.int32,
+    page_size: tl.int32,
     live: tl.int32,
-    live_rows_values_high: tl.int64,
-    write_pages_values_low: tl.int64,
-    write_pages_values_high: tl.int64,
-    write_offsets_values_high: tl.int64,
-    pool_size_0: tl.int64,
-    pool_size_1: tl.int64,
-    pool_size_3: tl.int64,
-    pool_size_4: tl.int64,
-    pool_size_5: tl.int64,
-    pool_start_1: tl.int64,
-    _report_ptr,
-    _pool_places_ptr,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
+    L: tl.constexpr,
     head_dim: tl.constexpr,
+    drop_overflow: tl.constexpr,
     LANES_d: tl.constexpr,
     LANES_k_other: tl.constexpr,
 ):
@@ -1870,188 +1110,139 @@ def gqa_kv_write_check(
     r = (program // heads // K1 % G).to(tl.int64)
     l = (program // heads // K1 // G).to(tl.int64)
     d = tl.arange(0, LANES_d)
-    d_in = d < head_dim
     k_other = tl.arange(0, LANES_k_other)
-    k_other_in = k_other < K1
-    if HAS_live_rows:
-        live_rows_element = tl.load(live_rows_ptr)
-        live_rows_fits = _between(live_rows_element.to(tl.int64), 0, live_rows_values_high)
-        _note_2(_report_ptr, live_rows_fits == 0, tl.full((), 0, tl.int64), 0, live_rows_element)
-        chosen = live_rows_element
-    else:
-        chosen = live
-    write_pages_element = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
-    write_pages_fits = _between(
-        write_pages_element, write_pages_values_low, write_pages_values_high
-    )
-    _note_3(_report_ptr + 16, write_pages_fits == 0, r * K1 + k, r, k, write_pages_element)
     # page: write_pages[r, k]
-    page = write_pages_element
-    # stored: r < (live_rows[0] if given(live_rows) else live) and page >= 0
-    stored = (r < chosen) & (page >= 0)
-    write_pages_element_2 = tl.load(
+    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+    write_pages_fits = (page >= -drop_overflow) & (page <= pages.to(tl.int64) - 1)
+    _note_3(_report_ptr, ~write_pages_fits, r * K1 + k, r, k, page)
+    k_other_in = k_other < K1
+    write_pages_value = tl.load(
         write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
     )
-    write_pages_fits_2 = _between(
-        write_pages_element_2, write_pages_values_low, write_pages_values_high
+    write_pages_fits_2 = (write_pages_value >= -drop_overflow) & (
+        write_pages_value <= pages.to(tl.int64) - 1
+    )
+    _note_3(
+        _report_ptr + 16,
+        k_other_in & ~write_pages_fits_2,
+        r * K1 + k_other,
+        r,
+        k_other.to(tl.int64),
+        write_pages_value,
+    )
+    write_offsets_value = tl.load(
+        write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
+    )
+    write_offsets_fits = (write_offsets_value >= 0) & (
+        write_offsets_value <= page_size.to(tl.int64) - 1
     )
     _note_3(
         _report_ptr + 32,
-        k_other_in & (write_pages_fits_2 == 0),
-        r * K1 + k_other.to(tl.int64),
+        k_other_in & ~write_offsets_fits,
+        r * K1 + k_other,
         r,
-        k_other,
-        write_pages_element_2,
+        k_other.to(tl.int64),
+        write_offsets_value,
     )
-    write_offsets_element = tl.load(
-        write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
-    )
-    write_offsets_fits = _between(write_offsets_element, 0, write_offsets_values_high)
-    _note_3(
-        _report_ptr + 48,
-        k_other_in & (write_offsets_fits == 0),
-        r * K1 + k_other.to(tl.int64),
-        r,
-        k_other,
-        write_offsets_element,
-    )
-    write_offsets_element_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-    write_offsets_fits_2 = _between(write_offsets_element_2, 0, write_offsets_values_high)
-    _note_3(_report_ptr + 64, write_offsets_fits_2 == 0, r * K1 + k, r, k, write_offsets_element_2)
     # offset: write_offsets[r, k]
-    offset = write_offsets_element_2
+    offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+    write_offsets_fits_2 = (offset >= 0) & (offset <= page_size.to(tl.int64) - 1)
+    _note_3(_report_ptr + 48, ~write_offsets_fits_2, r * K1 + k, r, k, offset)
+    if HAS_live_rows:
+        live_rows_value = tl.load(live_rows_ptr)
+        live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
+            live_rows_value.to(tl.int64) <= G.to(tl.int64)
+        )
+        _note_2(
+            _report_ptr + 64,
+            ~live_rows_fits,
+            tl.full((), 0, tl.int64),
+            0,
+            live_rows_value.to(tl.int64),
+        )
+        chosen = live_rows_value
+    else:
+        chosen = live
     each_k_other = (
-        (k_other.to(tl.int64) < k)
-        & (write_pages_element_2 == page)
-        & (write_offsets_element == offset)
-        & tl.where(r < chosen, write_pages_element_2 >= 0, False)
+        (k_other < k)
+        & (write_pages_value == page)
+        & (write_offsets_value == offset)
+        & both(write_pages_value >= 0, r < chosen)
     )
-    any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
-    any_k_other = any_k_other_bit != 0
-    pool_when = stored & (any_k_other == 0)
-    # pool[l][page, 0, head, offset, d]
-    pool_inside = l < pool_size_0
-    pool_inside_2 = _inside(page, pool_size_1)
-    pool_inside_3 = head < pool_size_3
-    pool_inside_4 = _inside(offset, pool_size_4)
-    pool_inside_5 = d < pool_size_5
-    pool_inside_6 = tl.where(
-        pool_inside & pool_inside_2 & pool_inside_3 & pool_inside_4, pool_inside_5, False
-    )
+    any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
+    if HAS_live_rows:
+        live_rows_value_2 = tl.load(live_rows_ptr, mask=(r < chosen) & (page >= 0), other=0)
+        live_rows_fits_2 = (live_rows_value_2.to(tl.int64) >= 0) & (
+            live_rows_value_2.to(tl.int64) <= G.to(tl.int64)
+        )
+        _note_2(
+            _report_ptr + 80,
+            (r < chosen) & (page >= 0) & ~live_rows_fits_2,
+            tl.full((), 0, tl.int64),
+            0,
+            live_rows_value_2.to(tl.int64),
+        )
+    d_in = d < head_dim
+    pool_inside = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_6(
-        _report_ptr + 80,
-        tl.where(pool_when, d_in, False) & (pool_inside_6 == 0),
-        (((l * G + r) * K1 + k) * heads + head) * head_dim + d.to(tl.int64),
+        _report_ptr + 96,
+        both(d_in, (r < chosen) & (page >= 0) & ~any_k_other & ~pool_inside),
+        (((l * G + r) * K1 + k) * heads + head) * head_dim + d,
         l,
         page,
         0,
         head,
         offset,
-        d,
+        d.to(tl.int64),
     )
-    number = ((l * pool_size_1 + page) * 2 * pool_size_3 + head) * pool_size_4 + offset
     tl.store(
-        _pool_places_ptr + ((((l * G + r) * K1 + k) * heads + head) * head_dim + d.to(tl.int64)),
-        number * pool_size_5 + d.to(tl.int64),
-        mask=tl.where(pool_when, d_in, False) & pool_inside_6,
+        _pool_places_ptr + ((((l * G + r) * K1 + k) * heads + head) * head_dim + d),
+        (((l * pages + page) * 2 * heads + head) * page_size + offset) * head_dim + d,
+        mask=both(d_in, (r < chosen) & (page >= 0) & ~any_k_other & pool_inside),
     )
-    # pool[l][page, 1, head, offset, d]
-    pool_inside_7 = l < pool_size_0
-    pool_inside_8 = _inside(page, pool_size_1)
-    pool_inside_9 = head < pool_size_3
-    pool_inside_10 = _inside(offset, pool_size_4)
-    pool_inside_11 = d < pool_size_5
-    pool_inside_12 = tl.where(
-        pool_inside_7 & pool_inside_8 & pool_inside_9 & pool_inside_10, pool_inside_11, False
-    )
+    pool_inside_2 = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_6(
-        _report_ptr + 96,
-        tl.where(pool_when, d_in, False) & (pool_inside_12 == 0),
-        (((l * G + r) * K1 + k) * heads + head) * head_dim + d.to(tl.int64),
+        _report_ptr + 112,
+        both(d_in, (r < chosen) & (page >= 0) & ~any_k_other & ~pool_inside_2),
+        (((l * G + r) * K1 + k) * heads + head) * head_dim + d,
         l,
         page,
         1,
         head,
         offset,
-        d,
+        d.to(tl.int64),
     )
-    number_2 = ((l * pool_size_1 + page) * 2 + 1) * pool_size_3 + head
     tl.store(
         _pool_places_ptr
-        + (pool_start_1 + ((((l * G + r) * K1 + k) * heads + head) * head_dim + d.to(tl.int64))),
-        (number_2 * pool_size_4 + offset) * pool_size_5 + d.to(tl.int64),
-        mask=tl.where(pool_when, d_in, False) & pool_inside_12,
+        + (
+            (((l * G + r) * K1 + k) * heads + head) * head_dim
+            + d
+            + 1
+            * tl.full((), L, tl.int64)
+            * G
+            * tl.full((), K1, tl.int64)
+            * heads
+            * tl.full((), head_dim, tl.int64)
+        ),
+        ((((l * pages + page) * 2 + 1) * heads + head) * page_size + offset) * head_dim + d,
+        mask=both(d_in, (r < chosen) & (page >= 0) & ~any_k_other & pool_inside_2),
     )
 
 
-def launch_gqa_kv_write_check(
-    v: rt.Values,
-    _more: list[Any],
-    keys: Tensor,
-    vals: Tensor,
-    keep: Tensor,
-    write_pages: Tensor,
-    write_offsets: Tensor,
-    pool: list[Tensor],
-    live_rows: Tensor | None = None,
-    live: int | None = None,
-    drop_overflow: int | None = None,
-) -> None:
-    """Launch gqa_kv_write_check; `_more` are the limits and what it reports to."""
-    G = v["G"]
-    K1 = v["K1"]
-    L = v["L"]
-    heads = v["heads"]
-    head_dim = v["head_dim"]
-    live = v["live"]
-    programs = L * G * K1 * heads
-    launch(
-        gqa_kv_write_check,
-        programs,
-        keys.device,
-        write_pages,
-        write_offsets,
-        live_rows,
-        write_pages.stride(0),
-        write_offsets.stride(0),
-        G,
-        heads,
-        live,
-        *_more,
-        HAS_live_rows=live_rows is not None,
-        K1=K1,
-        head_dim=head_dim,
-        LANES_d=rt.lanes(head_dim),
-        LANES_k_other=rt.lanes(K1),
-        num_warps=1,
-    )
-
-
-GQA_KV_WRITE = Checks(
-    launch_gqa_kv_write_check,
+gqa_kv_write = Checks(
+    gqa_kv_write_check,
     extents={"l": "L", "r": "G", "k": "K1", "head": "heads", "d": "head_dim", "k_other": "K1"},
     stores=[("l", "r", "k", "head", "d")],
     checks=[
-        Check("live_rows", "values", ()),
         Check("write_pages", "values", ("r", "k")),
         Check("write_pages", "values", ("r", "k_other")),
         Check("write_offsets", "values", ("r", "k_other")),
         Check("write_offsets", "values", ("r", "k")),
+        Check("live_rows", "values", ()),
+        Check("live_rows", "values", ()),
         Check("pool", "stored", ("l", "r", "k", "head", "d")),
         Check("pool", "stored", ("l", "r", "k", "head", "d")),
     ],
-    limits=(
-        "G",
-        "-drop_overflow",
-        "pages - 1",
-        "page_size - 1",
-        "L",
-        "pages",
-        "heads",
-        "page_size",
-        "head_dim",
-        "(L) * (G) * (K1) * (heads) * (head_dim)",
-    ),
     twins={"k_other": "k"},
     trusted={
         "pool": Trusted(
@@ -2062,90 +1253,43 @@ GQA_KV_WRITE = Checks(
 )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "G",
-        "H",
-        "vocab",
-        "embed_ids_expected_high",
-        "embed_table_size_0",
-        "embed_table_size_1",
-    ],
-    do_not_specialize_on_alignment=["embed_ids_ptr", "_report_ptr"],
-)
+@kernel
 def noise_block_from_table_check(
     embed_ids_ptr,
+    _report_ptr,
     G: tl.int32,
     H: tl.int32,
     vocab: tl.int32,
-    embed_ids_expected_high: tl.int64,
-    embed_table_size_0: tl.int64,
-    embed_table_size_1: tl.int64,
-    _report_ptr,
     W: tl.constexpr,
     TILE_h: tl.constexpr,
 ):
     """Checks what noise_block_from_table reads and where it stores; stores nothing itself."""
     program = tl.program_id(0)
-    h = program % tl.cdiv(H, TILE_h) * TILE_h + tl.arange(0, TILE_h)
-    h_in = h < H
-    j = (program // tl.cdiv(H, TILE_h) % W).to(tl.int64)
-    r = (program // tl.cdiv(H, TILE_h) // W).to(tl.int64)
-    embed_ids_element = tl.load(embed_ids_ptr + tl.where(j == 0, r, G.to(tl.int64)))
-    embed_ids_fits = _between(embed_ids_element, 0, embed_ids_expected_high)
-    _note_2(
-        _report_ptr,
-        embed_ids_fits == 0,
-        r * W + j,
-        tl.where(j == 0, r, G.to(tl.int64)),
-        embed_ids_element,
-    )
+    tiles_h = (H + TILE_h - 1) // TILE_h
+    h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
+    j = (program // tiles_h % W).to(tl.int64)
+    r = (program // tiles_h // W).to(tl.int64)
     # id: embed_ids[r if j == 0 else G]
-    id = embed_ids_element
-    cond = (0 <= id) & (id < vocab.to(tl.int64))
-    embed_table_inside = _inside(id, embed_table_size_0)
-    embed_table_inside_2 = h < embed_table_size_1
-    embed_table_inside_3 = tl.where(embed_table_inside, embed_table_inside_2, False)
+    id = tl.load(embed_ids_ptr + tl.where(j == 0, r, G.to(tl.int64)))
+    embed_ids_fits = (id >= 0) & (id <= vocab.to(tl.int64) - 1)
+    _note_2(_report_ptr, ~embed_ids_fits, r * W + j, tl.where(j == 0, r, G.to(tl.int64)), id)
+    h_in = h < H
+    embed_table_inside = (id >= 0) & (id < vocab)
     _note_2(
         _report_ptr + 16,
-        tl.where(cond, h_in, False) & (embed_table_inside_3 == 0),
-        (r * W + j) * H + h.to(tl.int64),
+        both(h_in, (0 <= id) & (id < vocab) & ~embed_table_inside),
+        (r * W + j) * H + h,
         id,
-        h,
+        h.to(tl.int64),
     )
 
 
-def launch_noise_block_from_table_check(
-    v: rt.Values, _more: list[Any], embed_ids: Tensor, embed_table: Tensor, noise: Tensor
-) -> None:
-    """Launch noise_block_from_table_check; `_more` are the limits and what it reports to."""
-    G = v["G"]
-    W = v["W"]
-    H = v["H"]
-    vocab = v["vocab"]
-    programs = G * W * rt.cdiv(H, 1024)
-    launch(
-        noise_block_from_table_check,
-        programs,
-        embed_ids.device,
-        embed_ids,
-        G,
-        H,
-        vocab,
-        *_more,
-        W=W,
-        TILE_h=1024,
-        num_warps=4,
-    )
-
-
-NOISE_BLOCK_FROM_TABLE = Checks(
-    launch_noise_block_from_table_check,
+noise_block_from_table = Checks(
+    noise_block_from_table_check,
     extents={"r": "G", "j": "W", "h": "H"},
     stores=[("r", "j", "h")],
     checks=[
         Check("embed_ids", "expected", ("r", "j")),
         Check("embed_table", "read", ("r", "j", "h")),
     ],
-    limits=("vocab - 1", "vocab", "H"),
 )

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from ._launch import interpreted
+from ._launch import interpreted, kernel, pick
 
 
 if interpreted():
@@ -22,6 +22,12 @@ else:
         return x.to(tl.float32)
 
 
+@triton.jit
+def both(mask, flag):
+    """mask & flag, a block and a scalar: their `&` is a number in the interpreter of Triton 3.9."""
+    return tl.where(flag, mask, False)
+
+
 if interpreted():
 
     @triton.jit
@@ -38,20 +44,6 @@ else:
     def f32_to_bf16(x):
         """To nearest, ties to even."""
         return x.to(tl.bfloat16)
-
-
-@triton.jit
-def pick_8(at, v0, v1, v2, v3, v4, v5, v6, v7):
-    """The one of 8 values that is number `at`."""
-    chosen = v0
-    chosen = tl.where(at == 1, v1, chosen)
-    chosen = tl.where(at == 2, v2, chosen)
-    chosen = tl.where(at == 3, v3, chosen)
-    chosen = tl.where(at == 4, v4, chosen)
-    chosen = tl.where(at == 5, v5, chosen)
-    chosen = tl.where(at == 6, v6, chosen)
-    chosen = tl.where(at == 7, v7, chosen)
-    return chosen
 
 
 if interpreted():
@@ -77,23 +69,7 @@ else:
         return tl.sum(x, axis=0)
 
 
-@triton.jit(
-    do_not_specialize=[
-        "target_tokens_stride_0",
-        "draft_tokens_stride_0",
-        "accepted_tokens_stride_0",
-        "G",
-        "num_contexts",
-    ],
-    do_not_specialize_on_alignment=[
-        "target_tokens_ptr",
-        "draft_tokens_ptr",
-        "accepted_tokens_ptr",
-        "num_accepted_ptr",
-        "kv_rewind_ptr",
-        "target_kv_lens_ptr",
-    ],
-)
+@kernel
 def accept_prefix_kernel(
     target_tokens_ptr,
     draft_tokens_ptr,
@@ -104,7 +80,6 @@ def accept_prefix_kernel(
     target_tokens_stride_0: tl.int64,
     draft_tokens_stride_0: tl.int64,
     accepted_tokens_stride_0: tl.int64,
-    G: tl.int32,
     num_contexts: tl.int32,
     K: tl.constexpr,
     K1: tl.constexpr,
@@ -114,7 +89,6 @@ def accept_prefix_kernel(
     """Accepts the longest prefix on which the draft and the target agree, and one token more."""
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
-    k_in = k < K
     t = tl.arange(0, LANES_t)
     t_in = t < K1
     target_tokens_value = tl.load(
@@ -122,13 +96,14 @@ def accept_prefix_kernel(
     )
     # row: num_contexts + r
     row = num_contexts + r
+    k_in = k < K
     draft_tokens_value = tl.load(
         draft_tokens_ptr + r * draft_tokens_stride_0 + k, mask=k_in, other=0
     )
     target_tokens_value_2 = tl.load(
         target_tokens_ptr + r * target_tokens_stride_0 + k, mask=k_in, other=0
     )
-    first_k_at = tl.min(
+    first_k = tl.min(
         tl.where(
             k_in & (draft_tokens_value != target_tokens_value_2),
             k.to(tl.int64),
@@ -137,10 +112,8 @@ def accept_prefix_kernel(
         axis=0,
     )
     # matched: first[k](draft_tokens[r, k] != target_tokens[r, k], K)
-    matched = tl.where(first_k_at == 9223372036854775807, tl.full((), K, tl.int64), first_k_at)
+    matched = tl.where(first_k == 9223372036854775807, tl.full((), K, tl.int64), first_k)
     target_kv_lens_value = tl.load(target_kv_lens_ptr + row)
-    # target_kv_lens: no thread may store before every thread has loaded.
-    tl.debug_barrier()
     # accepted_tokens[row, t]: i32(target_tokens[r, t])
     tl.store(
         accepted_tokens_ptr + row * accepted_tokens_stride_0 + t,
@@ -151,30 +124,13 @@ def accept_prefix_kernel(
     tl.store(num_accepted_ptr + row, (1 + matched).to(tl.int32))
     # kv_rewind[r]: i32(-matched)
     tl.store(kv_rewind_ptr + r, (-matched).to(tl.int32))
+    # target_kv_lens: no thread may store before every thread has loaded.
+    tl.debug_barrier()
     # target_kv_lens[row]: target_kv_lens[row] + 1
     tl.store(target_kv_lens_ptr + row, target_kv_lens_value + 1)
 
 
-@triton.jit(
-    do_not_specialize=[
-        "block_tables_stride_0",
-        "block_pages_stride_0",
-        "block_in_page_stride_0",
-        "page_tables_stride_0",
-        "G",
-        "blocks",
-        "num_contexts",
-    ],
-    do_not_specialize_on_alignment=[
-        "num_ctx_ptr",
-        "block_tables_ptr",
-        "block_counts_ptr",
-        "block_pages_ptr",
-        "block_in_page_ptr",
-        "page_tables_ptr",
-        "kv_lens_ptr",
-    ],
-)
+@kernel
 def block_fixup_kernel(
     num_ctx_ptr,
     block_tables_ptr,
@@ -202,19 +158,18 @@ def block_fixup_kernel(
     if pid < end_0:
         r = pid.to(tl.int64)
         j = tl.arange(0, LANES_j)
-        j_in = j < W
         num_ctx_value = tl.load(num_ctx_ptr + r)
         # position: num_ctx[r] + j
-        position = num_ctx_value + j.to(tl.int64)
+        position = num_ctx_value + j
         # row: num_contexts + r
         row = num_contexts + r
+        # cap: block_counts[row] * page_size if given(block_counts) else blocks * page_size
         if HAS_block_counts:
             block_counts_value = tl.load(block_counts_ptr + row)
-            chosen = block_counts_value * page_size
+            cap = block_counts_value * page_size
         else:
-            chosen = blocks.to(tl.int64) * page_size
-        # cap: block_counts[row] * page_size if given(block_counts) else blocks * page_size
-        cap = chosen
+            cap = blocks.to(tl.int64) * page_size
+        j_in = j < W
         block_tables_value = tl.load(
             block_tables_ptr + row * block_tables_stride_0 + position // page_size,
             mask=j_in,
@@ -236,11 +191,12 @@ def block_fixup_kernel(
         tl.store(kv_lens_ptr + r, (num_ctx_value + W).to(tl.int32))
     else:
         program = pid - end_0
-        c = program % tl.cdiv(blocks, TILE_c) * TILE_c + tl.arange(0, TILE_c)
-        c_in = c < blocks
-        r_2 = (program // tl.cdiv(blocks, TILE_c)).to(tl.int64)
+        tiles_c = (blocks + TILE_c - 1) // TILE_c
+        c = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
+        r_2 = (program // tiles_c).to(tl.int64)
         # row: num_contexts + r
         row_2 = num_contexts + r_2
+        c_in = c < blocks
         block_tables_value_2 = tl.load(
             block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
         )
@@ -248,35 +204,7 @@ def block_fixup_kernel(
         tl.store(page_tables_ptr + r_2 * page_tables_stride_0 + c, block_tables_value_2, mask=c_in)
 
 
-@triton.jit(
-    do_not_specialize=[
-        "block_latents_stride_0",
-        "block_latents_stride_1",
-        "freqs_stride_0",
-        "freqs_stride_1",
-        "query_positions_stride_0",
-        "block_pages_stride_0",
-        "block_in_page_stride_0",
-        "pool_stride_0",
-        "pool_stride_3",
-        "normed_stride_0",
-        "normed_stride_1",
-        "G",
-        "eps",
-        "live",
-    ],
-    do_not_specialize_on_alignment=[
-        "block_latents_ptr",
-        "norm_weight_ptr",
-        "freqs_ptr",
-        "query_positions_ptr",
-        "block_pages_ptr",
-        "block_in_page_ptr",
-        "live_rows_ptr",
-        "pool_ptr",
-        "normed_ptr",
-    ],
-)
+@kernel
 def block_norm_rope_write_kernel(
     block_latents_ptr,
     norm_weight_ptr,
@@ -298,7 +226,6 @@ def block_norm_rope_write_kernel(
     pool_stride_3: tl.int64,
     normed_stride_0: tl.int64,
     normed_stride_1: tl.int64,
-    G: tl.int32,
     eps: tl.float32,
     live: tl.int32,
     HAS_live_rows: tl.constexpr,
@@ -310,12 +237,7 @@ def block_norm_rope_write_kernel(
 ):
     """Norms and ropes one layer's latents of the draft block and writes them to their pages."""
     program = tl.program_id(0)
-    j = (program % W).to(tl.int64)
     r = (program // W).to(tl.int64)
-    i = tl.arange(0, LANES_i)
-    i_in = i < R
-    p = tl.arange(0, LANES_p)
-    p_in = p < P
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
@@ -323,107 +245,94 @@ def block_norm_rope_write_kernel(
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
-    block_latents_value = tl.load(
-        block_latents_ptr + r * block_latents_stride_0 + j * block_latents_stride_1 + i,
-        mask=i_in,
-        other=0.0,
-    )
-    # x: f32(block_latents[r, j, i])
-    x = bf16_to_f32(block_latents_value)
-    sum_i = tree_sum(tl.where(i_in, x * x, 0.0), LANES_i)
-    # scale: rsqrt(sum[i](x * x) / R + eps)
-    scale = tl.rsqrt(tl.math.div_rn(sum_i, tl.full((), R, tl.float32)) + eps)
-    norm_weight_value = tl.load(norm_weight_ptr + i, mask=i_in, other=0.0)
-    # rows: bf16(x * scale * f32(norm_weight[i]))
-    rows = f32_to_bf16(x * scale * bf16_to_f32(norm_weight_value))
-    block_latents_value_2 = tl.load(
-        block_latents_ptr
-        + r * block_latents_stride_0
-        + j * block_latents_stride_1
-        + (R + p.to(tl.int64) // 2 * 2),
-        mask=p_in,
-        other=0.0,
-    )
-    # re: f32(block_latents[r, j, R + p // 2 * 2])
-    re = bf16_to_f32(block_latents_value_2)
-    query_positions_value = tl.load(query_positions_ptr + r * query_positions_stride_0 + j)
-    # cos: freqs[query_positions[r, j], p // 2, 0]
-    cos = tl.load(
-        freqs_ptr + query_positions_value * freqs_stride_0 + p.to(tl.int64) // 2 * freqs_stride_1,
-        mask=p_in,
-        other=0.0,
-    )
-    block_latents_value_3 = tl.load(
-        block_latents_ptr
-        + r * block_latents_stride_0
-        + j * block_latents_stride_1
-        + (R + p.to(tl.int64) // 2 * 2 + 1),
-        mask=p_in,
-        other=0.0,
-    )
-    # im: f32(block_latents[r, j, R + p // 2 * 2 + 1])
-    im = bf16_to_f32(block_latents_value_3)
-    # sin: freqs[query_positions[r, j], p // 2, 1]
-    sin = tl.load(
-        freqs_ptr
-        + query_positions_value * freqs_stride_0
-        + p.to(tl.int64) // 2 * freqs_stride_1
-        + 1,
-        mask=p_in,
-        other=0.0,
-    )
-    # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
-    roped = f32_to_bf16(tl.where(p.to(tl.int64) % 2 == 0, re * cos - im * sin, re * sin + im * cos))
-    # page: block_pages[r, j]
-    page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
-    pool_when = alive & (page >= 0)
-    # offset: block_in_page[r, j]
-    offset = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j)
-    # normed[r, j, i]: rows, when alive
-    tl.store(
-        normed_ptr + r * normed_stride_0 + j * normed_stride_1 + i,
-        rows,
-        mask=tl.where(alive, i_in, False),
-    )
-    # normed[r, j, R + p]: roped, when alive
-    tl.store(
-        normed_ptr + r * normed_stride_0 + j * normed_stride_1 + (R + p.to(tl.int64)),
-        roped,
-        mask=tl.where(alive, p_in, False),
-    )
-    # pool[page, 0, 0, offset, i]: rows, when alive and page >= 0
-    tl.store(
-        pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + i,
-        rows,
-        mask=tl.where(pool_when, i_in, False),
-    )
-    # pool[page, 0, 0, offset, R + p]: roped, when alive and page >= 0
-    tl.store(
-        pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + (R + p.to(tl.int64)),
-        roped,
-        mask=tl.where(pool_when, p_in, False),
-    )
+    if alive:
+        j = (program % W).to(tl.int64)
+        i = tl.arange(0, LANES_i)
+        p = tl.arange(0, LANES_p)
+        i_in = i < R
+        block_latents_value = tl.load(
+            block_latents_ptr + r * block_latents_stride_0 + j * block_latents_stride_1 + i,
+            mask=i_in,
+            other=0.0,
+        )
+        # x: f32(block_latents[r, j, i])
+        x = bf16_to_f32(block_latents_value)
+        sum_i = tree_sum(tl.where(i_in, x * x, 0.0), LANES_i)
+        # scale: rsqrt(sum[i](x * x) / R + eps)
+        scale = tl.rsqrt(tl.math.div_rn(sum_i, tl.full((), R, tl.float32)) + eps)
+        norm_weight_value = tl.load(norm_weight_ptr + i, mask=i_in, other=0.0)
+        # rows: bf16(x * scale * f32(norm_weight[i]))
+        rows = f32_to_bf16(x * scale * bf16_to_f32(norm_weight_value))
+        p_in = p < P
+        block_latents_value_2 = tl.load(
+            block_latents_ptr
+            + r * block_latents_stride_0
+            + j * block_latents_stride_1
+            + (R + p.to(tl.int64) // 2 * 2),
+            mask=p_in,
+            other=0.0,
+        )
+        # re: f32(block_latents[r, j, R + p // 2 * 2])
+        re = bf16_to_f32(block_latents_value_2)
+        query_positions_value = tl.load(query_positions_ptr + r * query_positions_stride_0 + j)
+        # cos: freqs[query_positions[r, j], p // 2, 0]
+        cos = tl.load(
+            freqs_ptr
+            + query_positions_value * freqs_stride_0
+            + p.to(tl.int64) // 2 * freqs_stride_1,
+            mask=p_in,
+            other=0.0,
+        )
+        block_latents_value_3 = tl.load(
+            block_latents_ptr
+            + r * block_latents_stride_0
+            + j * block_latents_stride_1
+            + (R + p.to(tl.int64) // 2 * 2 + 1),
+            mask=p_in,
+            other=0.0,
+        )
+        # im: f32(block_latents[r, j, R + p // 2 * 2 + 1])
+        im = bf16_to_f32(block_latents_value_3)
+        # sin: freqs[query_positions[r, j], p // 2, 1]
+        sin = tl.load(
+            freqs_ptr
+            + query_positions_value * freqs_stride_0
+            + p.to(tl.int64) // 2 * freqs_stride_1
+            + 1,
+            mask=p_in,
+            other=0.0,
+        )
+        # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
+        roped = f32_to_bf16(
+            tl.where(p.to(tl.int64) % 2 == 0, re * cos - im * sin, re * sin + im * cos)
+        )
+        # page: block_pages[r, j]
+        page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
+        # offset: block_in_page[r, j]
+        offset = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j)
+        # normed[r, j, i]: rows, when alive
+        tl.store(normed_ptr + r * normed_stride_0 + j * normed_stride_1 + i, rows, mask=i_in)
+        # normed[r, j, R + p]: roped, when alive
+        tl.store(
+            normed_ptr + r * normed_stride_0 + j * normed_stride_1 + (R + p.to(tl.int64)),
+            roped,
+            mask=p_in,
+        )
+        # pool[page, 0, 0, offset, i]: rows, when alive and page >= 0
+        tl.store(
+            pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + i,
+            rows,
+            mask=both(i_in, page >= 0),
+        )
+        # pool[page, 0, 0, offset, R + p]: roped, when alive and page >= 0
+        tl.store(
+            pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + (R + p.to(tl.int64)),
+            roped,
+            mask=both(p_in, page >= 0),
+        )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "block_latents_stride_0",
-        "block_latents_stride_1",
-        "block_pages_stride_0",
-        "block_in_page_stride_0",
-        "pool_stride_0",
-        "pool_stride_3",
-        "G",
-        "live",
-    ],
-    do_not_specialize_on_alignment=[
-        "block_latents_ptr",
-        "block_pages_ptr",
-        "block_in_page_ptr",
-        "live_rows_ptr",
-        "pool_ptr",
-    ],
-)
+@kernel
 def block_write_kernel(
     block_latents_ptr,
     block_pages_ptr,
@@ -436,7 +345,6 @@ def block_write_kernel(
     block_in_page_stride_0: tl.int64,
     pool_stride_0: tl.int64,
     pool_stride_3: tl.int64,
-    G: tl.int32,
     live: tl.int32,
     HAS_live_rows: tl.constexpr,
     W: tl.constexpr,
@@ -445,10 +353,7 @@ def block_write_kernel(
 ):
     """Writes one layer's latents of the draft block to their pages."""
     program = tl.program_id(0)
-    j = (program % W).to(tl.int64)
     r = (program // W).to(tl.int64)
-    d = tl.arange(0, LANES_d)
-    d_in = d < D
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
@@ -456,73 +361,27 @@ def block_write_kernel(
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
-    # page: block_pages[r, j]
-    page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
-    pool_when = alive & (page >= 0)
-    block_latents_value = tl.load(
-        block_latents_ptr + r * block_latents_stride_0 + j * block_latents_stride_1 + d,
-        mask=d_in,
-        other=0.0,
-    )
-    block_in_page_value = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j)
-    # pool[page, 0, 0, block_in_page[r, j], d]: block_latents[r, j, d], when alive and page >= 0
-    tl.store(
-        pool_ptr + page * pool_stride_0 + block_in_page_value * pool_stride_3 + d,
-        block_latents_value,
-        mask=tl.where(pool_when, d_in, False),
-    )
+    if alive:
+        j = (program % W).to(tl.int64)
+        d = tl.arange(0, LANES_d)
+        # page: block_pages[r, j]
+        page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
+        d_in = d < D
+        block_latents_value = tl.load(
+            block_latents_ptr + r * block_latents_stride_0 + j * block_latents_stride_1 + d,
+            mask=d_in,
+            other=0.0,
+        )
+        block_in_page_value = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j)
+        # pool[page, 0, 0, block_in_page[r, j], d]: block_latents[r, j, d], when alive and page >= 0
+        tl.store(
+            pool_ptr + page * pool_stride_0 + block_in_page_value * pool_stride_3 + d,
+            block_latents_value,
+            mask=both(d_in, page >= 0),
+        )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "pool_0",
-        "pool_1",
-        "pool_2",
-        "pool_3",
-        "pool_4",
-        "pool_5",
-        "pool_6",
-        "pool_7",
-        "latents_stride_0",
-        "latents_stride_1",
-        "norm_weight_stride_0",
-        "freqs_stride_0",
-        "freqs_stride_1",
-        "ctx_positions_stride_0",
-        "keep_stride_0",
-        "write_pages_stride_0",
-        "write_offsets_stride_0",
-        "pool_stride_0_0",
-        "pool_stride_0_1",
-        "pool_stride_0_2",
-        "pool_stride_0_3",
-        "pool_stride_0_4",
-        "pool_stride_0_5",
-        "pool_stride_0_6",
-        "pool_stride_0_7",
-        "pool_stride_3_0",
-        "pool_stride_3_1",
-        "pool_stride_3_2",
-        "pool_stride_3_3",
-        "pool_stride_3_4",
-        "pool_stride_3_5",
-        "pool_stride_3_6",
-        "pool_stride_3_7",
-        "G",
-        "eps",
-        "live",
-    ],
-    do_not_specialize_on_alignment=[
-        "latents_ptr",
-        "norm_weight_ptr",
-        "freqs_ptr",
-        "ctx_positions_ptr",
-        "keep_ptr",
-        "write_pages_ptr",
-        "write_offsets_ptr",
-        "live_rows_ptr",
-    ],
-)
+@kernel
 def context_kv_norm_rope_write_kernel(
     latents_ptr,
     norm_weight_ptr,
@@ -532,14 +391,7 @@ def context_kv_norm_rope_write_kernel(
     write_pages_ptr,
     write_offsets_ptr,
     live_rows_ptr,
-    pool_0: tl.int64,
-    pool_1: tl.int64,
-    pool_2: tl.int64,
-    pool_3: tl.int64,
-    pool_4: tl.int64,
-    pool_5: tl.int64,
-    pool_6: tl.int64,
-    pool_7: tl.int64,
+    pool,
     latents_stride_0: tl.int64,
     latents_stride_1: tl.int64,
     norm_weight_stride_0: tl.int64,
@@ -549,28 +401,13 @@ def context_kv_norm_rope_write_kernel(
     keep_stride_0: tl.int64,
     write_pages_stride_0: tl.int64,
     write_offsets_stride_0: tl.int64,
-    pool_stride_0_0: tl.int64,
-    pool_stride_0_1: tl.int64,
-    pool_stride_0_2: tl.int64,
-    pool_stride_0_3: tl.int64,
-    pool_stride_0_4: tl.int64,
-    pool_stride_0_5: tl.int64,
-    pool_stride_0_6: tl.int64,
-    pool_stride_0_7: tl.int64,
-    pool_stride_3_0: tl.int64,
-    pool_stride_3_1: tl.int64,
-    pool_stride_3_2: tl.int64,
-    pool_stride_3_3: tl.int64,
-    pool_stride_3_4: tl.int64,
-    pool_stride_3_5: tl.int64,
-    pool_stride_3_6: tl.int64,
-    pool_stride_3_7: tl.int64,
+    pool_stride_0,
+    pool_stride_3,
     G: tl.int32,
     eps: tl.float32,
     live: tl.int32,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
-    L: tl.constexpr,
     R: tl.constexpr,
     P: tl.constexpr,
     LANES_i: tl.constexpr,
@@ -579,142 +416,117 @@ def context_kv_norm_rope_write_kernel(
 ):
     """Norms, ropes and masks the context latents of all layers and writes them to their pages."""
     program = tl.program_id(0)
-    k = (program % K1).to(tl.int64)
     r = (program // K1 % G).to(tl.int64)
-    l = (program // K1 // G).to(tl.int64)
-    i = tl.arange(0, LANES_i)
-    i_in = i < R
-    p = tl.arange(0, LANES_p)
-    p_in = p < P
-    k_other = tl.arange(0, LANES_k_other)
-    k_other_in = k_other < K1
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
     else:
         chosen = live
-    # page: write_pages[r, k]
-    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
-    # stored: r < (live_rows[0] if given(live_rows) else live) and page >= 0
-    stored = (r < chosen) & (page >= 0)
-    write_pages_value = tl.load(
-        write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
-    )
-    write_offsets_value = tl.load(
-        write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
-    )
-    # offset: write_offsets[r, k]
-    offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-    each_k_other = (
-        (k_other.to(tl.int64) < k)
-        & (write_pages_value == page)
-        & (write_offsets_value == offset)
-        & tl.where(r < chosen, write_pages_value >= 0, False)
-    )
-    any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
-    any_k_other = any_k_other_bit != 0
-    pool_when = stored & (any_k_other == 0)
-    # t: r * K1 + k
-    t = r * K1 + k
-    latents_value = tl.load(
-        latents_ptr + t * latents_stride_0 + l * latents_stride_1 + i, mask=i_in, other=0.0
-    )
-    # x: f32(latents[t, l, i])
-    x = bf16_to_f32(latents_value)
-    sum_i = tree_sum(tl.where(i_in, x * x, 0.0), LANES_i)
-    # scale: rsqrt(sum[i](x * x) / R + eps)
-    scale = tl.rsqrt(tl.math.div_rn(sum_i, tl.full((), R, tl.float32)) + eps)
-    norm_weight_value = tl.load(
-        norm_weight_ptr + l * norm_weight_stride_0 + i, mask=i_in, other=0.0
-    )
-    # normed: bf16(x * scale * f32(norm_weight[l, i]))
-    normed = f32_to_bf16(x * scale * bf16_to_f32(norm_weight_value))
-    keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
-    # factor: bf16(keep[r, k])
-    factor = f32_to_bf16(keep_value.to(tl.float32))
-    pool_chosen_address = pick_8(l, pool_0, pool_1, pool_2, pool_3, pool_4, pool_5, pool_6, pool_7)
-    pool_chosen_stride_0 = pick_8(
-        l,
-        pool_stride_0_0,
-        pool_stride_0_1,
-        pool_stride_0_2,
-        pool_stride_0_3,
-        pool_stride_0_4,
-        pool_stride_0_5,
-        pool_stride_0_6,
-        pool_stride_0_7,
-    )
-    pool_chosen_stride_3 = pick_8(
-        l,
-        pool_stride_3_0,
-        pool_stride_3_1,
-        pool_stride_3_2,
-        pool_stride_3_3,
-        pool_stride_3_4,
-        pool_stride_3_5,
-        pool_stride_3_6,
-        pool_stride_3_7,
-    )
-    pool_chosen_ptr = pool_chosen_address.to(tl.int64).to(tl.pointer_type(tl.bfloat16))
-    latents_value_2 = tl.load(
-        latents_ptr + t * latents_stride_0 + l * latents_stride_1 + (R + p.to(tl.int64) // 2 * 2),
-        mask=p_in,
-        other=0.0,
-    )
-    # re: f32(latents[t, l, R + p // 2 * 2])
-    re = bf16_to_f32(latents_value_2)
-    ctx_positions_value = tl.load(ctx_positions_ptr + r * ctx_positions_stride_0 + k)
-    # cos: freqs[ctx_positions[r, k], p // 2, 0]
-    cos = tl.load(
-        freqs_ptr + ctx_positions_value * freqs_stride_0 + p.to(tl.int64) // 2 * freqs_stride_1,
-        mask=p_in,
-        other=0.0,
-    )
-    latents_value_3 = tl.load(
-        latents_ptr
-        + t * latents_stride_0
-        + l * latents_stride_1
-        + (R + p.to(tl.int64) // 2 * 2 + 1),
-        mask=p_in,
-        other=0.0,
-    )
-    # im: f32(latents[t, l, R + p // 2 * 2 + 1])
-    im = bf16_to_f32(latents_value_3)
-    # sin: freqs[ctx_positions[r, k], p // 2, 1]
-    sin = tl.load(
-        freqs_ptr + ctx_positions_value * freqs_stride_0 + p.to(tl.int64) // 2 * freqs_stride_1 + 1,
-        mask=p_in,
-        other=0.0,
-    )
-    # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
-    roped = f32_to_bf16(tl.where(p.to(tl.int64) % 2 == 0, re * cos - im * sin, re * sin + im * cos))
-    # pool[l][page, 0, 0, offset, i]: normed * factor, when stored, collide first k
-    tl.store(
-        pool_chosen_ptr + page * pool_chosen_stride_0 + offset * pool_chosen_stride_3 + i,
-        f32_to_bf16(bf16_to_f32(normed) * bf16_to_f32(factor)),
-        mask=tl.where(pool_when, i_in, False),
-    )
-    # pool[l][page, 0, 0, offset, R + p]: roped * factor, when stored, collide first k
-    tl.store(
-        pool_chosen_ptr
-        + page * pool_chosen_stride_0
-        + offset * pool_chosen_stride_3
-        + (R + p.to(tl.int64)),
-        f32_to_bf16(bf16_to_f32(roped) * bf16_to_f32(factor)),
-        mask=tl.where(pool_when, p_in, False),
-    )
+    if r < chosen:
+        k = (program % K1).to(tl.int64)
+        l = (program // K1 // G).to(tl.int64)
+        i = tl.arange(0, LANES_i)
+        p = tl.arange(0, LANES_p)
+        k_other = tl.arange(0, LANES_k_other)
+        # page: write_pages[r, k]
+        page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+        k_other_in = k_other < K1
+        write_pages_value = tl.load(
+            write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
+        )
+        write_offsets_value = tl.load(
+            write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
+        )
+        # offset: write_offsets[r, k]
+        offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+        each_k_other = (
+            (k_other < k)
+            & (write_pages_value == page)
+            & (write_offsets_value == offset)
+            & both(write_pages_value >= 0, r < chosen)
+        )
+        any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
+        # t: r * K1 + k
+        t = r * K1 + k
+        i_in = i < R
+        latents_value = tl.load(
+            latents_ptr + t * latents_stride_0 + l * latents_stride_1 + i, mask=i_in, other=0.0
+        )
+        # x: f32(latents[t, l, i])
+        x = bf16_to_f32(latents_value)
+        sum_i = tree_sum(tl.where(i_in, x * x, 0.0), LANES_i)
+        # scale: rsqrt(sum[i](x * x) / R + eps)
+        scale = tl.rsqrt(tl.math.div_rn(sum_i, tl.full((), R, tl.float32)) + eps)
+        norm_weight_value = tl.load(
+            norm_weight_ptr + l * norm_weight_stride_0 + i, mask=i_in, other=0.0
+        )
+        # normed: bf16(x * scale * f32(norm_weight[l, i]))
+        normed = f32_to_bf16(x * scale * bf16_to_f32(norm_weight_value))
+        keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
+        # factor: bf16(keep[r, k])
+        factor = f32_to_bf16(keep_value.to(tl.float32))
+        pool_chosen = pick(l, pool).to(tl.pointer_type(tl.bfloat16))
+        pool_chosen_stride_0 = pick(l, pool_stride_0)
+        pool_chosen_stride_3 = pick(l, pool_stride_3)
+        p_in = p < P
+        latents_value_2 = tl.load(
+            latents_ptr
+            + t * latents_stride_0
+            + l * latents_stride_1
+            + (R + p.to(tl.int64) // 2 * 2),
+            mask=p_in,
+            other=0.0,
+        )
+        # re: f32(latents[t, l, R + p // 2 * 2])
+        re = bf16_to_f32(latents_value_2)
+        ctx_positions_value = tl.load(ctx_positions_ptr + r * ctx_positions_stride_0 + k)
+        # cos: freqs[ctx_positions[r, k], p // 2, 0]
+        cos = tl.load(
+            freqs_ptr + ctx_positions_value * freqs_stride_0 + p.to(tl.int64) // 2 * freqs_stride_1,
+            mask=p_in,
+            other=0.0,
+        )
+        latents_value_3 = tl.load(
+            latents_ptr
+            + t * latents_stride_0
+            + l * latents_stride_1
+            + (R + p.to(tl.int64) // 2 * 2 + 1),
+            mask=p_in,
+            other=0.0,
+        )
+        # im: f32(latents[t, l, R + p // 2 * 2 + 1])
+        im = bf16_to_f32(latents_value_3)
+        # sin: freqs[ctx_positions[r, k], p // 2, 1]
+        sin = tl.load(
+            freqs_ptr
+            + ctx_positions_value * freqs_stride_0
+            + p.to(tl.int64) // 2 * freqs_stride_1
+            + 1,
+            mask=p_in,
+            other=0.0,
+        )
+        # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
+        roped = f32_to_bf16(
+            tl.where(p.to(tl.int64) % 2 == 0, re * cos - im * sin, re * sin + im * cos)
+        )
+        # pool[l][page, 0, 0, offset, i]: normed * factor, when stored, collide first k
+        tl.store(
+            pool_chosen + page * pool_chosen_stride_0 + offset * pool_chosen_stride_3 + i,
+            f32_to_bf16(bf16_to_f32(normed) * bf16_to_f32(factor)),
+            mask=both(i_in, (page >= 0) & ~any_k_other),
+        )
+        # pool[l][page, 0, 0, offset, R + p]: roped * factor, when stored, collide first k
+        tl.store(
+            pool_chosen
+            + page * pool_chosen_stride_0
+            + offset * pool_chosen_stride_3
+            + (R + p.to(tl.int64)),
+            f32_to_bf16(bf16_to_f32(roped) * bf16_to_f32(factor)),
+            mask=both(p_in, (page >= 0) & ~any_k_other),
+        )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "latents_stride_0",
-        "latents_stride_1",
-        "staged_stride_0",
-        "staged_stride_1",
-        "N",
-    ],
-    do_not_specialize_on_alignment=["latents_ptr", "staged_ptr"],
-)
+@kernel
 def context_kv_stage_kernel(
     latents_ptr,
     staged_ptr,
@@ -723,7 +535,6 @@ def context_kv_stage_kernel(
     staged_stride_0: tl.int64,
     staged_stride_1: tl.int64,
     N: tl.int32,
-    L: tl.constexpr,
     D: tl.constexpr,
     LANES_d: tl.constexpr,
 ):
@@ -740,101 +551,32 @@ def context_kv_stage_kernel(
     tl.store(staged_ptr + l * staged_stride_0 + t * staged_stride_1 + d, latents_value, mask=d_in)
 
 
-@triton.jit(
-    do_not_specialize=[
-        "pool_0",
-        "pool_1",
-        "pool_2",
-        "pool_3",
-        "pool_4",
-        "pool_5",
-        "pool_6",
-        "pool_7",
-        "normed_stride_0",
-        "normed_stride_1",
-        "keep_stride_0",
-        "write_pages_stride_0",
-        "write_offsets_stride_0",
-        "pool_stride_0_0",
-        "pool_stride_0_1",
-        "pool_stride_0_2",
-        "pool_stride_0_3",
-        "pool_stride_0_4",
-        "pool_stride_0_5",
-        "pool_stride_0_6",
-        "pool_stride_0_7",
-        "pool_stride_3_0",
-        "pool_stride_3_1",
-        "pool_stride_3_2",
-        "pool_stride_3_3",
-        "pool_stride_3_4",
-        "pool_stride_3_5",
-        "pool_stride_3_6",
-        "pool_stride_3_7",
-        "G",
-        "live",
-    ],
-    do_not_specialize_on_alignment=[
-        "normed_ptr",
-        "keep_ptr",
-        "write_pages_ptr",
-        "write_offsets_ptr",
-        "live_rows_ptr",
-    ],
-)
+@kernel
 def context_kv_write_kernel(
     normed_ptr,
     keep_ptr,
     write_pages_ptr,
     write_offsets_ptr,
     live_rows_ptr,
-    pool_0: tl.int64,
-    pool_1: tl.int64,
-    pool_2: tl.int64,
-    pool_3: tl.int64,
-    pool_4: tl.int64,
-    pool_5: tl.int64,
-    pool_6: tl.int64,
-    pool_7: tl.int64,
+    pool,
     normed_stride_0: tl.int64,
     normed_stride_1: tl.int64,
     keep_stride_0: tl.int64,
     write_pages_stride_0: tl.int64,
     write_offsets_stride_0: tl.int64,
-    pool_stride_0_0: tl.int64,
-    pool_stride_0_1: tl.int64,
-    pool_stride_0_2: tl.int64,
-    pool_stride_0_3: tl.int64,
-    pool_stride_0_4: tl.int64,
-    pool_stride_0_5: tl.int64,
-    pool_stride_0_6: tl.int64,
-    pool_stride_0_7: tl.int64,
-    pool_stride_3_0: tl.int64,
-    pool_stride_3_1: tl.int64,
-    pool_stride_3_2: tl.int64,
-    pool_stride_3_3: tl.int64,
-    pool_stride_3_4: tl.int64,
-    pool_stride_3_5: tl.int64,
-    pool_stride_3_6: tl.int64,
-    pool_stride_3_7: tl.int64,
+    pool_stride_0,
+    pool_stride_3,
     G: tl.int32,
     live: tl.int32,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
-    L: tl.constexpr,
     D: tl.constexpr,
     LANES_d: tl.constexpr,
     LANES_k_other: tl.constexpr,
 ):
     """Masks the context latents of all layers and writes them to their pages."""
     program = tl.program_id(0)
-    k = (program % K1).to(tl.int64)
     r = (program // K1 % G).to(tl.int64)
-    l = (program // K1 // G).to(tl.int64)
-    d = tl.arange(0, LANES_d)
-    d_in = d < D
-    k_other = tl.arange(0, LANES_k_other)
-    k_other_in = k_other < K1
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
@@ -842,75 +584,57 @@ def context_kv_write_kernel(
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
-    # page: write_pages[r, k]
-    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
-    write_pages_value = tl.load(
-        write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
-    )
-    write_offsets_value = tl.load(
-        write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
-    )
-    write_offsets_value_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-    each_k_other = (
-        (k_other.to(tl.int64) < k)
-        & (write_pages_value == page)
-        & (write_offsets_value == write_offsets_value_2)
-        & tl.where(alive, write_pages_value >= 0, False)
-    )
-    any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
-    any_k_other = any_k_other_bit != 0
-    pool_when = alive & (page >= 0) & (any_k_other == 0)
-    normed_value = tl.load(
-        normed_ptr + l * normed_stride_0 + (r * K1 + k) * normed_stride_1 + d, mask=d_in, other=0.0
-    )
-    keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
-    pool_chosen_address = pick_8(l, pool_0, pool_1, pool_2, pool_3, pool_4, pool_5, pool_6, pool_7)
-    pool_chosen_stride_0 = pick_8(
-        l,
-        pool_stride_0_0,
-        pool_stride_0_1,
-        pool_stride_0_2,
-        pool_stride_0_3,
-        pool_stride_0_4,
-        pool_stride_0_5,
-        pool_stride_0_6,
-        pool_stride_0_7,
-    )
-    pool_chosen_stride_3 = pick_8(
-        l,
-        pool_stride_3_0,
-        pool_stride_3_1,
-        pool_stride_3_2,
-        pool_stride_3_3,
-        pool_stride_3_4,
-        pool_stride_3_5,
-        pool_stride_3_6,
-        pool_stride_3_7,
-    )
-    pool_chosen_ptr = pool_chosen_address.to(tl.int64).to(tl.pointer_type(tl.bfloat16))
-    # pool[l][page, 0, 0, write_offsets[r, k], d]: normed[l, r * K1 + k, d] * bf16(keep[r, k]), when alive and page >= 0, collide first k
-    tl.store(
-        pool_chosen_ptr
-        + page * pool_chosen_stride_0
-        + write_offsets_value_2 * pool_chosen_stride_3
-        + d,
-        f32_to_bf16(
-            bf16_to_f32(normed_value) * bf16_to_f32(f32_to_bf16(keep_value.to(tl.float32)))
-        ),
-        mask=tl.where(pool_when, d_in, False),
-    )
+    if alive:
+        k = (program % K1).to(tl.int64)
+        l = (program // K1 // G).to(tl.int64)
+        d = tl.arange(0, LANES_d)
+        k_other = tl.arange(0, LANES_k_other)
+        # page: write_pages[r, k]
+        page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+        k_other_in = k_other < K1
+        write_pages_value = tl.load(
+            write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
+        )
+        write_offsets_value = tl.load(
+            write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
+        )
+        write_offsets_value_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+        each_k_other = (
+            (k_other < k)
+            & (write_pages_value == page)
+            & (write_offsets_value == write_offsets_value_2)
+            & both(write_pages_value >= 0, alive)
+        )
+        any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
+        d_in = d < D
+        normed_value = tl.load(
+            normed_ptr + l * normed_stride_0 + (r * K1 + k) * normed_stride_1 + d,
+            mask=d_in,
+            other=0.0,
+        )
+        keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
+        pool_chosen = pick(l, pool).to(tl.pointer_type(tl.bfloat16))
+        pool_chosen_stride_0 = pick(l, pool_stride_0)
+        pool_chosen_stride_3 = pick(l, pool_stride_3)
+        # pool[l][page, 0, 0, write_offsets[r, k], d]: normed[l, r * K1 + k, d] * bf16(keep[r, k]), when alive and page >= 0, collide first k
+        tl.store(
+            pool_chosen
+            + page * pool_chosen_stride_0
+            + write_offsets_value_2 * pool_chosen_stride_3
+            + d,
+            f32_to_bf16(
+                bf16_to_f32(normed_value) * bf16_to_f32(f32_to_bf16(keep_value.to(tl.float32)))
+            ),
+            mask=both(d_in, (page >= 0) & ~any_k_other),
+        )
 
 
-@triton.jit(
-    do_not_specialize=["ctx_positions_stride_0", "G", "num_contexts"],
-    do_not_specialize_on_alignment=["ctx_len_ptr", "batch_to_slot_ptr", "ctx_positions_ptr"],
-)
+@kernel
 def context_positions_kernel(
     ctx_len_ptr,
     batch_to_slot_ptr,
     ctx_positions_ptr,
     ctx_positions_stride_0: tl.int64,
-    G: tl.int32,
     num_contexts: tl.int32,
     K1: tl.constexpr,
     LANES_k: tl.constexpr,
@@ -918,50 +642,15 @@ def context_positions_kernel(
     """The positions of the K1 context tokens that each generation request may add in this step."""
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
-    k_in = k < K1
     # slot: batch_to_slot[num_contexts + r]
     slot = tl.load(batch_to_slot_ptr + (num_contexts + r))
     ctx_len_value = tl.load(ctx_len_ptr + slot)
+    k_in = k < K1
     # ctx_positions[r, k]: ctx_len[slot] + k
-    tl.store(
-        ctx_positions_ptr + r * ctx_positions_stride_0 + k,
-        ctx_len_value + k.to(tl.int64),
-        mask=k_in,
-    )
+    tl.store(ctx_positions_ptr + r * ctx_positions_stride_0 + k, ctx_len_value + k, mask=k_in)
 
 
-@triton.jit(
-    do_not_specialize=[
-        "accepted_tokens_stride_0",
-        "block_tables_stride_0",
-        "query_positions_stride_0",
-        "keep_stride_0",
-        "write_pages_stride_0",
-        "write_offsets_stride_0",
-        "G",
-        "num_contexts",
-        "max_ctx",
-        "mask_token_id",
-        "live",
-    ],
-    do_not_specialize_on_alignment=[
-        "accepted_tokens_ptr",
-        "num_accepted_ptr",
-        "batch_to_slot_ptr",
-        "block_counts_ptr",
-        "block_tables_ptr",
-        "ctx_len_ptr",
-        "live_rows_ptr",
-        "bonus_ptr",
-        "embed_ids_ptr",
-        "query_positions_ptr",
-        "keep_ptr",
-        "write_pages_ptr",
-        "write_offsets_ptr",
-        "num_ctx_ptr",
-        "seq_lens_ptr",
-    ],
-)
+@kernel
 def gen_bookkeeping_kernel(
     accepted_tokens_ptr,
     num_accepted_ptr,
@@ -1000,9 +689,7 @@ def gen_bookkeeping_kernel(
     """One decode step's bookkeeping for the generation requests, before the embedding."""
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
-    k_in = k < K1
     j = tl.arange(0, LANES_j)
-    j_in = j < W
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
@@ -1026,46 +713,42 @@ def gen_bookkeeping_kernel(
     before = tl.load(ctx_len_ptr + slot)
     # after: min(before + n, max_ctx)
     after = tl.minimum(before + n, max_ctx)
+    j_in = j < W
+    k_in = k < K1
     block_counts_value = tl.load(block_counts_ptr + row)
     # cap: block_counts[row] * page_size
     cap = block_counts_value * page_size
     # dropped: drop_overflow == 1 and before + k >= cap
-    dropped = tl.where(drop_overflow == 1, before + k.to(tl.int64) >= cap, False)
+    dropped = both(before + k >= cap, drop_overflow == 1)
     # col: max(min(before + k, cap - 1), 0)
-    col = tl.maximum(tl.minimum(before + k.to(tl.int64), cap - 1), 0)
+    col = tl.maximum(tl.minimum(before + k, cap - 1), 0)
     block_tables_value = tl.load(
         block_tables_ptr + row * block_tables_stride_0 + col // page_size, mask=k_in, other=0
     )
     # page: i64(block_tables[row, col // page_size])
     page = block_tables_value.to(tl.int64)
-    # ctx_len: no thread may store before every thread has loaded.
-    tl.debug_barrier()
     # bonus[r]: last_token, when alive
     tl.store(bonus_ptr + r, last_token, mask=alive)
     # embed_ids[r]: last_token, when alive
     tl.store(embed_ids_ptr + r, last_token, mask=alive)
     # query_positions[r, j]: after + j, when alive
     tl.store(
-        query_positions_ptr + r * query_positions_stride_0 + j,
-        after + j.to(tl.int64),
-        mask=tl.where(alive, j_in, False),
+        query_positions_ptr + r * query_positions_stride_0 + j, after + j, mask=both(j_in, alive)
     )
     # keep[r, k]: k < n, when alive
-    tl.store(
-        keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=tl.where(alive, k_in, False)
-    )
+    tl.store(keep_ptr + r * keep_stride_0 + k, k < n, mask=both(k_in, alive))
     # write_pages[r, k]: -1 if dropped else page, when alive
     tl.store(
         write_pages_ptr + r * write_pages_stride_0 + k,
         tl.where(dropped, -1, page),
-        mask=tl.where(alive, k_in, False),
+        mask=both(k_in, alive),
     )
     # write_offsets[r, k]: col % page_size, when alive
     tl.store(
-        write_offsets_ptr + r * write_offsets_stride_0 + k,
-        col % page_size,
-        mask=tl.where(alive, k_in, False),
+        write_offsets_ptr + r * write_offsets_stride_0 + k, col % page_size, mask=both(k_in, alive)
     )
+    # ctx_len: no thread may store before every thread has loaded.
+    tl.debug_barrier()
     # ctx_len[slot]: after, when alive
     tl.store(ctx_len_ptr + slot, after, mask=alive)
     # num_ctx[r]: min(after, max(cap - W, 0)), when alive
@@ -1076,37 +759,7 @@ def gen_bookkeeping_kernel(
     tl.store(embed_ids_ptr + G.to(tl.int64), mask_token_id, mask=tl.program_id(0) == 0)
 
 
-@triton.jit(
-    do_not_specialize=[
-        "accepted_tokens_stride_0",
-        "arena_tables_stride_0",
-        "query_positions_stride_0",
-        "keep_stride_0",
-        "write_pages_stride_0",
-        "write_offsets_stride_0",
-        "G",
-        "num_contexts",
-        "max_ctx",
-        "mask_token_id",
-        "live",
-    ],
-    do_not_specialize_on_alignment=[
-        "accepted_tokens_ptr",
-        "num_accepted_ptr",
-        "batch_to_slot_ptr",
-        "arena_tables_ptr",
-        "ctx_len_ptr",
-        "live_rows_ptr",
-        "bonus_ptr",
-        "embed_ids_ptr",
-        "query_positions_ptr",
-        "keep_ptr",
-        "write_pages_ptr",
-        "write_offsets_ptr",
-        "num_ctx_ptr",
-        "seq_lens_ptr",
-    ],
-)
+@kernel
 def gen_bookkeeping_arena_kernel(
     accepted_tokens_ptr,
     num_accepted_ptr,
@@ -1144,9 +797,7 @@ def gen_bookkeeping_arena_kernel(
     """One decode step's bookkeeping for a drafter with a private arena, pages keyed by slot."""
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
-    k_in = k < K1
     j = tl.arange(0, LANES_j)
-    j_in = j < W
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
@@ -1170,43 +821,39 @@ def gen_bookkeeping_arena_kernel(
     before = tl.load(ctx_len_ptr + slot)
     # after: min(before + n, max_ctx)
     after = tl.minimum(before + n, max_ctx)
+    j_in = j < W
+    k_in = k < K1
     # dropped: drop_overflow == 1 and before + k >= max_ctx
-    dropped = tl.where(drop_overflow == 1, before + k.to(tl.int64) >= max_ctx, False)
+    dropped = both(before + k >= max_ctx, drop_overflow == 1)
     # col: min(before + k, max_ctx - 1)
-    col = tl.minimum(before + k.to(tl.int64), max_ctx - 1)
+    col = tl.minimum(before + k, max_ctx - 1)
     arena_tables_value = tl.load(
         arena_tables_ptr + slot * arena_tables_stride_0 + col // page_size, mask=k_in, other=0
     )
     # page: i64(arena_tables[slot, col // page_size])
     page = arena_tables_value.to(tl.int64)
-    # ctx_len: no thread may store before every thread has loaded.
-    tl.debug_barrier()
     # bonus[r]: last_token, when alive
     tl.store(bonus_ptr + r, last_token, mask=alive)
     # embed_ids[r]: last_token, when alive
     tl.store(embed_ids_ptr + r, last_token, mask=alive)
     # query_positions[r, j]: after + j, when alive
     tl.store(
-        query_positions_ptr + r * query_positions_stride_0 + j,
-        after + j.to(tl.int64),
-        mask=tl.where(alive, j_in, False),
+        query_positions_ptr + r * query_positions_stride_0 + j, after + j, mask=both(j_in, alive)
     )
     # keep[r, k]: k < n, when alive
-    tl.store(
-        keep_ptr + r * keep_stride_0 + k, k.to(tl.int64) < n, mask=tl.where(alive, k_in, False)
-    )
+    tl.store(keep_ptr + r * keep_stride_0 + k, k < n, mask=both(k_in, alive))
     # write_pages[r, k]: -1 if dropped else page, when alive
     tl.store(
         write_pages_ptr + r * write_pages_stride_0 + k,
         tl.where(dropped, -1, page),
-        mask=tl.where(alive, k_in, False),
+        mask=both(k_in, alive),
     )
     # write_offsets[r, k]: col % page_size, when alive
     tl.store(
-        write_offsets_ptr + r * write_offsets_stride_0 + k,
-        col % page_size,
-        mask=tl.where(alive, k_in, False),
+        write_offsets_ptr + r * write_offsets_stride_0 + k, col % page_size, mask=both(k_in, alive)
     )
+    # ctx_len: no thread may store before every thread has loaded.
+    tl.debug_barrier()
     # ctx_len[slot]: after, when alive
     tl.store(ctx_len_ptr + slot, after, mask=alive)
     # num_ctx[r]: after, when alive
@@ -1217,70 +864,7 @@ def gen_bookkeeping_arena_kernel(
     tl.store(embed_ids_ptr + G.to(tl.int64), mask_token_id, mask=tl.program_id(0) == 0)
 
 
-@triton.jit(
-    do_not_specialize=[
-        "pool_0",
-        "pool_1",
-        "pool_2",
-        "pool_3",
-        "pool_4",
-        "pool_5",
-        "pool_6",
-        "pool_7",
-        "keys_stride_0",
-        "keys_stride_1",
-        "keys_stride_2",
-        "vals_stride_0",
-        "vals_stride_1",
-        "vals_stride_2",
-        "keep_stride_0",
-        "write_pages_stride_0",
-        "write_offsets_stride_0",
-        "pool_stride_0_0",
-        "pool_stride_0_1",
-        "pool_stride_0_2",
-        "pool_stride_0_3",
-        "pool_stride_0_4",
-        "pool_stride_0_5",
-        "pool_stride_0_6",
-        "pool_stride_0_7",
-        "pool_stride_1_0",
-        "pool_stride_1_1",
-        "pool_stride_1_2",
-        "pool_stride_1_3",
-        "pool_stride_1_4",
-        "pool_stride_1_5",
-        "pool_stride_1_6",
-        "pool_stride_1_7",
-        "pool_stride_2_0",
-        "pool_stride_2_1",
-        "pool_stride_2_2",
-        "pool_stride_2_3",
-        "pool_stride_2_4",
-        "pool_stride_2_5",
-        "pool_stride_2_6",
-        "pool_stride_2_7",
-        "pool_stride_3_0",
-        "pool_stride_3_1",
-        "pool_stride_3_2",
-        "pool_stride_3_3",
-        "pool_stride_3_4",
-        "pool_stride_3_5",
-        "pool_stride_3_6",
-        "pool_stride_3_7",
-        "G",
-        "heads",
-        "live",
-    ],
-    do_not_specialize_on_alignment=[
-        "keys_ptr",
-        "vals_ptr",
-        "keep_ptr",
-        "write_pages_ptr",
-        "write_offsets_ptr",
-        "live_rows_ptr",
-    ],
-)
+@kernel
 def gqa_kv_write_kernel(
     keys_ptr,
     vals_ptr,
@@ -1288,14 +872,7 @@ def gqa_kv_write_kernel(
     write_pages_ptr,
     write_offsets_ptr,
     live_rows_ptr,
-    pool_0: tl.int64,
-    pool_1: tl.int64,
-    pool_2: tl.int64,
-    pool_3: tl.int64,
-    pool_4: tl.int64,
-    pool_5: tl.int64,
-    pool_6: tl.int64,
-    pool_7: tl.int64,
+    pool,
     keys_stride_0: tl.int64,
     keys_stride_1: tl.int64,
     keys_stride_2: tl.int64,
@@ -1305,170 +882,94 @@ def gqa_kv_write_kernel(
     keep_stride_0: tl.int64,
     write_pages_stride_0: tl.int64,
     write_offsets_stride_0: tl.int64,
-    pool_stride_0_0: tl.int64,
-    pool_stride_0_1: tl.int64,
-    pool_stride_0_2: tl.int64,
-    pool_stride_0_3: tl.int64,
-    pool_stride_0_4: tl.int64,
-    pool_stride_0_5: tl.int64,
-    pool_stride_0_6: tl.int64,
-    pool_stride_0_7: tl.int64,
-    pool_stride_1_0: tl.int64,
-    pool_stride_1_1: tl.int64,
-    pool_stride_1_2: tl.int64,
-    pool_stride_1_3: tl.int64,
-    pool_stride_1_4: tl.int64,
-    pool_stride_1_5: tl.int64,
-    pool_stride_1_6: tl.int64,
-    pool_stride_1_7: tl.int64,
-    pool_stride_2_0: tl.int64,
-    pool_stride_2_1: tl.int64,
-    pool_stride_2_2: tl.int64,
-    pool_stride_2_3: tl.int64,
-    pool_stride_2_4: tl.int64,
-    pool_stride_2_5: tl.int64,
-    pool_stride_2_6: tl.int64,
-    pool_stride_2_7: tl.int64,
-    pool_stride_3_0: tl.int64,
-    pool_stride_3_1: tl.int64,
-    pool_stride_3_2: tl.int64,
-    pool_stride_3_3: tl.int64,
-    pool_stride_3_4: tl.int64,
-    pool_stride_3_5: tl.int64,
-    pool_stride_3_6: tl.int64,
-    pool_stride_3_7: tl.int64,
+    pool_stride_0,
+    pool_stride_1,
+    pool_stride_2,
+    pool_stride_3,
     G: tl.int32,
     heads: tl.int32,
     live: tl.int32,
     HAS_live_rows: tl.constexpr,
     K1: tl.constexpr,
-    L: tl.constexpr,
     head_dim: tl.constexpr,
     LANES_d: tl.constexpr,
     LANES_k_other: tl.constexpr,
 ):
     """Masks the context keys and values of all layers and writes them to their pages."""
     program = tl.program_id(0)
-    head = (program % heads).to(tl.int64)
-    k = (program // heads % K1).to(tl.int64)
     r = (program // heads // K1 % G).to(tl.int64)
-    l = (program // heads // K1 // G).to(tl.int64)
-    d = tl.arange(0, LANES_d)
-    d_in = d < head_dim
-    k_other = tl.arange(0, LANES_k_other)
-    k_other_in = k_other < K1
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
     else:
         chosen = live
-    # page: write_pages[r, k]
-    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
-    # stored: r < (live_rows[0] if given(live_rows) else live) and page >= 0
-    stored = (r < chosen) & (page >= 0)
-    write_pages_value = tl.load(
-        write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
-    )
-    write_offsets_value = tl.load(
-        write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
-    )
-    # offset: write_offsets[r, k]
-    offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-    each_k_other = (
-        (k_other.to(tl.int64) < k)
-        & (write_pages_value == page)
-        & (write_offsets_value == offset)
-        & tl.where(r < chosen, write_pages_value >= 0, False)
-    )
-    any_k_other_bit = tl.max(tl.where(k_other_in, each_k_other.to(tl.int32), 0), axis=0)
-    any_k_other = any_k_other_bit != 0
-    pool_when = stored & (any_k_other == 0)
-    keys_value = tl.load(
-        keys_ptr + l * keys_stride_0 + (r * K1 + k) * keys_stride_1 + head * keys_stride_2 + d,
-        mask=d_in,
-        other=0.0,
-    )
-    keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
-    # factor: bf16(keep[r, k])
-    factor = f32_to_bf16(keep_value.to(tl.float32))
-    pool_chosen_address = pick_8(l, pool_0, pool_1, pool_2, pool_3, pool_4, pool_5, pool_6, pool_7)
-    pool_chosen_stride_0 = pick_8(
-        l,
-        pool_stride_0_0,
-        pool_stride_0_1,
-        pool_stride_0_2,
-        pool_stride_0_3,
-        pool_stride_0_4,
-        pool_stride_0_5,
-        pool_stride_0_6,
-        pool_stride_0_7,
-    )
-    pool_chosen_stride_1 = pick_8(
-        l,
-        pool_stride_1_0,
-        pool_stride_1_1,
-        pool_stride_1_2,
-        pool_stride_1_3,
-        pool_stride_1_4,
-        pool_stride_1_5,
-        pool_stride_1_6,
-        pool_stride_1_7,
-    )
-    pool_chosen_stride_2 = pick_8(
-        l,
-        pool_stride_2_0,
-        pool_stride_2_1,
-        pool_stride_2_2,
-        pool_stride_2_3,
-        pool_stride_2_4,
-        pool_stride_2_5,
-        pool_stride_2_6,
-        pool_stride_2_7,
-    )
-    pool_chosen_stride_3 = pick_8(
-        l,
-        pool_stride_3_0,
-        pool_stride_3_1,
-        pool_stride_3_2,
-        pool_stride_3_3,
-        pool_stride_3_4,
-        pool_stride_3_5,
-        pool_stride_3_6,
-        pool_stride_3_7,
-    )
-    pool_chosen_ptr = pool_chosen_address.to(tl.int64).to(tl.pointer_type(tl.bfloat16))
-    vals_value = tl.load(
-        vals_ptr + l * vals_stride_0 + (r * K1 + k) * vals_stride_1 + head * vals_stride_2 + d,
-        mask=d_in,
-        other=0.0,
-    )
-    # pool[l][page, 0, head, offset, d]: keys[l, r * K1 + k, head, d] * factor, when stored, collide first k
-    tl.store(
-        pool_chosen_ptr
-        + page * pool_chosen_stride_0
-        + head * pool_chosen_stride_2
-        + offset * pool_chosen_stride_3
-        + d,
-        f32_to_bf16(bf16_to_f32(keys_value) * bf16_to_f32(factor)),
-        mask=tl.where(pool_when, d_in, False),
-    )
-    # pool[l][page, 1, head, offset, d]: vals[l, r * K1 + k, head, d] * factor, when stored, collide first k
-    tl.store(
-        pool_chosen_ptr
-        + page * pool_chosen_stride_0
-        + 1 * pool_chosen_stride_1
-        + head * pool_chosen_stride_2
-        + offset * pool_chosen_stride_3
-        + d,
-        f32_to_bf16(bf16_to_f32(vals_value) * bf16_to_f32(factor)),
-        mask=tl.where(pool_when, d_in, False),
-    )
+    if r < chosen:
+        head = (program % heads).to(tl.int64)
+        k = (program // heads % K1).to(tl.int64)
+        l = (program // heads // K1 // G).to(tl.int64)
+        d = tl.arange(0, LANES_d)
+        k_other = tl.arange(0, LANES_k_other)
+        # page: write_pages[r, k]
+        page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+        k_other_in = k_other < K1
+        write_pages_value = tl.load(
+            write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
+        )
+        write_offsets_value = tl.load(
+            write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
+        )
+        # offset: write_offsets[r, k]
+        offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+        each_k_other = (
+            (k_other < k)
+            & (write_pages_value == page)
+            & (write_offsets_value == offset)
+            & both(write_pages_value >= 0, r < chosen)
+        )
+        any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
+        d_in = d < head_dim
+        keys_value = tl.load(
+            keys_ptr + l * keys_stride_0 + (r * K1 + k) * keys_stride_1 + head * keys_stride_2 + d,
+            mask=d_in,
+            other=0.0,
+        )
+        keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
+        # factor: bf16(keep[r, k])
+        factor = f32_to_bf16(keep_value.to(tl.float32))
+        pool_chosen = pick(l, pool).to(tl.pointer_type(tl.bfloat16))
+        pool_chosen_stride_0 = pick(l, pool_stride_0)
+        pool_chosen_stride_1 = pick(l, pool_stride_1)
+        pool_chosen_stride_2 = pick(l, pool_stride_2)
+        pool_chosen_stride_3 = pick(l, pool_stride_3)
+        vals_value = tl.load(
+            vals_ptr + l * vals_stride_0 + (r * K1 + k) * vals_stride_1 + head * vals_stride_2 + d,
+            mask=d_in,
+            other=0.0,
+        )
+        # pool[l][page, 0, head, offset, d]: keys[l, r * K1 + k, head, d] * factor, when stored, collide first k
+        tl.store(
+            pool_chosen
+            + page * pool_chosen_stride_0
+            + head * pool_chosen_stride_2
+            + offset * pool_chosen_stride_3
+            + d,
+            f32_to_bf16(bf16_to_f32(keys_value) * bf16_to_f32(factor)),
+            mask=both(d_in, (page >= 0) & ~any_k_other),
+        )
+        # pool[l][page, 1, head, offset, d]: vals[l, r * K1 + k, head, d] * factor, when stored, collide first k
+        tl.store(
+            pool_chosen
+            + page * pool_chosen_stride_0
+            + pool_chosen_stride_1
+            + head * pool_chosen_stride_2
+            + offset * pool_chosen_stride_3
+            + d,
+            f32_to_bf16(bf16_to_f32(vals_value) * bf16_to_f32(factor)),
+            mask=both(d_in, (page >= 0) & ~any_k_other),
+        )
 
 
-@triton.jit(
-    do_not_specialize=["embed_rows_stride_0", "noise_stride_0", "noise_stride_1", "G", "H"],
-    do_not_specialize_on_alignment=["embed_rows_ptr", "noise_ptr"],
-)
+@kernel
 def noise_block_kernel(
     embed_rows_ptr,
     noise_ptr,
@@ -1482,10 +983,11 @@ def noise_block_kernel(
 ):
     """The draft block's input: each request's own embedding row, then the mask token's."""
     program = tl.program_id(0)
-    h = program % tl.cdiv(H, TILE_h) * TILE_h + tl.arange(0, TILE_h)
+    tiles_h = (H + TILE_h - 1) // TILE_h
+    h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
+    j = (program // tiles_h % W).to(tl.int64)
+    r = (program // tiles_h // W).to(tl.int64)
     h_in = h < H
-    j = (program // tl.cdiv(H, TILE_h) % W).to(tl.int64)
-    r = (program // tl.cdiv(H, TILE_h) // W).to(tl.int64)
     embed_rows_value = tl.load(
         embed_rows_ptr + tl.where(j == 0, r, G.to(tl.int64)) * embed_rows_stride_0 + h,
         mask=h_in,
@@ -1495,17 +997,7 @@ def noise_block_kernel(
     tl.store(noise_ptr + r * noise_stride_0 + j * noise_stride_1 + h, embed_rows_value, mask=h_in)
 
 
-@triton.jit(
-    do_not_specialize=[
-        "embed_table_stride_0",
-        "noise_stride_0",
-        "noise_stride_1",
-        "G",
-        "H",
-        "vocab",
-    ],
-    do_not_specialize_on_alignment=["embed_ids_ptr", "embed_table_ptr", "noise_ptr"],
-)
+@kernel
 def noise_block_from_table_kernel(
     embed_ids_ptr,
     embed_table_ptr,
@@ -1521,39 +1013,27 @@ def noise_block_from_table_kernel(
 ):
     """The draft block's input, gathered from an embedding table that is not sharded."""
     program = tl.program_id(0)
-    h = program % tl.cdiv(H, TILE_h) * TILE_h + tl.arange(0, TILE_h)
-    h_in = h < H
-    j = (program // tl.cdiv(H, TILE_h) % W).to(tl.int64)
-    r = (program // tl.cdiv(H, TILE_h) // W).to(tl.int64)
+    tiles_h = (H + TILE_h - 1) // TILE_h
+    h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
+    j = (program // tiles_h % W).to(tl.int64)
+    r = (program // tiles_h // W).to(tl.int64)
     # id: embed_ids[r if j == 0 else G]
     id = tl.load(embed_ids_ptr + tl.where(j == 0, r, G.to(tl.int64)))
-    cond = (0 <= id) & (id < vocab.to(tl.int64))
+    h_in = h < H
     embed_table_value = tl.load(
-        embed_table_ptr + tl.where(cond, id, 0) * embed_table_stride_0 + h,
-        mask=tl.where(cond, h_in, False),
+        embed_table_ptr + id * embed_table_stride_0 + h,
+        mask=both(h_in, (0 <= id) & (id < vocab)),
         other=0.0,
     )
     # noise[r, j, h]: embed_table[id, h] if 0 <= id < vocab else 0.0
     tl.store(
         noise_ptr + r * noise_stride_0 + j * noise_stride_1 + h,
-        tl.where(cond, embed_table_value, f32_to_bf16(tl.full((), 0.0, tl.float32))),
+        tl.where((0 <= id) & (id < vocab), embed_table_value, 0.0),
         mask=h_in,
     )
 
 
-@triton.jit(
-    do_not_specialize=[
-        "block_offsets_stride_0",
-        "block_offsets_stride_1",
-        "block_offsets_stride_3",
-        "block_tables_stride_0",
-        "blocks",
-        "pool_index",
-        "divisor",
-        "num_seqs",
-    ],
-    do_not_specialize_on_alignment=["block_offsets_ptr", "block_counts_ptr", "block_tables_ptr"],
-)
+@kernel
 def refresh_block_tables_kernel(
     block_offsets_ptr,
     block_counts_ptr,
@@ -1573,7 +1053,7 @@ def refresh_block_tables_kernel(
     end_0 = num_seqs
     if pid < end_0:
         r = pid.to(tl.int64)
-        sum_c = tl.full((TILE_c,), 0, tl.int64)
+        sum_c_lanes = tl.full((TILE_c,), 0, tl.int64)
         for c_start in range(0, blocks, TILE_c):
             c = c_start + tl.arange(0, TILE_c)
             c_in = c < blocks
@@ -1586,15 +1066,16 @@ def refresh_block_tables_kernel(
                 mask=c_in,
                 other=0,
             )
-            sum_c = sum_c + tl.where(c_in, (entry >= 0).to(tl.int64), 0)
-        sum_c_2 = tl.sum(sum_c, axis=0)
+            sum_c_lanes = sum_c_lanes + tl.where(c_in, (entry >= 0).to(tl.int64), 0)
+        sum_c = tl.sum(sum_c_lanes, axis=0)
         # block_counts[r]: count[c](entry >= 0)
-        tl.store(block_counts_ptr + r, sum_c_2)
+        tl.store(block_counts_ptr + r, sum_c)
     else:
         program = pid - end_0
-        c_2 = program % tl.cdiv(blocks, TILE_c) * TILE_c + tl.arange(0, TILE_c)
+        tiles_c = (blocks + TILE_c - 1) // TILE_c
+        c_2 = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
+        r_2 = (program // tiles_c).to(tl.int64)
         c_in_2 = c_2 < blocks
-        r_2 = (program // tl.cdiv(blocks, TILE_c)).to(tl.int64)
         # entry: block_offsets[pool_index, r, 0, c]
         entry_2 = tl.load(
             block_offsets_ptr

@@ -7,7 +7,7 @@ capture in a CUDA graph: gathers and stores check their bounds.
 import torch
 from torch import Tensor
 
-from ._reference import _along, _first, _full, _load, _store, _tree_sum
+from ._reference import _first, _full, _load, _store, _tree_sum
 
 
 def accept_prefix(
@@ -25,30 +25,23 @@ def accept_prefix(
 ) -> None:
     """Accepts the longest prefix on which the draft and the target agree, and one token more."""
     device = target_tokens.device
-    num_contexts_ = torch.full((1, 1, 1), num_contexts, dtype=torch.int32, device=device)
     r = torch.arange(G, device=device).view(-1, 1, 1)
     k = torch.arange(K, device=device).view(1, -1, 1)
     t = torch.arange(K1, device=device).view(1, 1, -1)
-    target_tokens_value = _load(target_tokens, r, t)
+    row = num_contexts + r
     # accepted_tokens[row, t]: i32(target_tokens[r, t])
-    accepted_tokens_new = target_tokens_value.to(torch.int32)
-    row = num_contexts_.to(torch.int64) + r
-    draft_tokens_value = _load(draft_tokens, r, k)
-    target_tokens_value_2 = _load(target_tokens, r, k)
-    each_k = draft_tokens_value.to(torch.int64) != target_tokens_value_2
-    first_k = _first(_along(each_k, 1, K, 3), _full(K, torch.int64, device), dim=1)
-    matched = first_k
-    # num_accepted[row]: i32(1 + matched)
-    num_accepted_new = (1 + matched).to(torch.int32)
-    # kv_rewind[r]: i32(-matched)
-    kv_rewind_new = (-matched).to(torch.int32)
-    target_kv_lens_value = _load(target_kv_lens, row)
+    accepted_tokens_new = _load(target_tokens, r, t).to(torch.int32)
+    each_k = _load(draft_tokens, r, k).to(torch.int64) != _load(target_tokens, r, k)
+    # matched: first[k](draft_tokens[r, k] != target_tokens[r, k], K)
+    matched = _first(each_k, K, dim=1)
     # target_kv_lens[row]: target_kv_lens[row] + 1
-    target_kv_lens_new = target_kv_lens_value + 1
+    target_kv_lens_new = _load(target_kv_lens, row) + 1
     # Every load came before; now the stores.
     _store(accepted_tokens, (row, t), accepted_tokens_new)
-    _store(num_accepted, (row,), num_accepted_new)
-    _store(kv_rewind, (r,), kv_rewind_new)
+    # num_accepted[row]: i32(1 + matched)
+    _store(num_accepted, (row,), (1 + matched).to(torch.int32))
+    # kv_rewind[r]: i32(-matched)
+    _store(kv_rewind, (r,), (-matched).to(torch.int32))
     _store(target_kv_lens, (row,), target_kv_lens_new)
 
 
@@ -69,36 +62,31 @@ def block_fixup(
 ) -> None:
     """Where the draft block's own latents go, and the page tables and lengths that attention reads."""
     device = num_ctx.device
-    num_contexts_ = torch.full((1, 1, 1), num_contexts, dtype=torch.int32, device=device)
-    blocks_ = torch.full((1, 1, 1), blocks, dtype=torch.int64, device=device)
     r = torch.arange(G, device=device).view(-1, 1, 1)
     j = torch.arange(W, device=device).view(1, -1, 1)
     c = torch.arange(blocks, device=device).view(1, 1, -1)
-    num_ctx_value = _load(num_ctx, r)
-    position = num_ctx_value + j
-    row = num_contexts_.to(torch.int64) + r
-    chosen = (
-        _load(block_counts, row) * page_size if block_counts is not None else blocks_ * page_size
+    num_ctx_r = _load(num_ctx, r)
+    # position: num_ctx[r] + j
+    position = num_ctx_r + j
+    row = num_contexts + r
+    # cap: block_counts[row] * page_size if given(block_counts) else blocks * page_size
+    cap = (
+        _load(block_counts, row) * page_size
+        if block_counts is not None
+        else _full(blocks * page_size, torch.int64, device)
     )
-    cond = position < chosen
-    num_ctx_value_2 = _load(num_ctx, r, where=cond)
-    position_2 = num_ctx_value_2 + j
-    block_tables_value = _load(block_tables, row, position_2 // page_size, where=cond)
-    page_2 = block_tables_value.to(torch.int64)
-    # block_pages[r, j]: page if position < cap else -1
-    block_pages_new = torch.where(cond, page_2, _full(-1, torch.int64, device))
-    # block_in_page[r, j]: position % page_size
-    block_in_page_new = position % page_size
-    block_tables_value_2 = _load(block_tables, row, c)
+    # page: i64(block_tables[row, position // page_size])
+    page = _load(block_tables, row, position // page_size, where=position < cap).to(torch.int64)
     # page_tables[r, c]: block_tables[row, c]
-    page_tables_new = block_tables_value_2
-    # kv_lens[r]: i32(num_ctx[r] + W)
-    kv_lens_new = (num_ctx_value + W).to(torch.int32)
+    page_tables_new = _load(block_tables, row, c)
     # Every load came before; now the stores.
-    _store(block_pages, (r, j), block_pages_new)
-    _store(block_in_page, (r, j), block_in_page_new)
+    # block_pages[r, j]: page if position < cap else -1
+    _store(block_pages, (r, j), torch.where(position < cap, page, -1))
+    # block_in_page[r, j]: position % page_size
+    _store(block_in_page, (r, j), position % page_size)
     _store(page_tables, (r, c), page_tables_new)
-    _store(kv_lens, (r,), kv_lens_new)
+    # kv_lens[r]: i32(num_ctx[r] + W)
+    _store(kv_lens, (r,), (num_ctx_r + W).to(torch.int32))
 
 
 def block_norm_rope_write(
@@ -123,95 +111,42 @@ def block_norm_rope_write(
 ) -> None:
     """Norms and ropes one layer's latents of the draft block and writes them to their pages."""
     device = block_latents.device
-    eps_ = torch.full((1, 1, 1, 1), eps, dtype=torch.float32, device=device)
-    live_ = torch.full((1, 1, 1, 1), live, dtype=torch.int32, device=device)
     r = torch.arange(G, device=device).view(-1, 1, 1, 1)
     j = torch.arange(W, device=device).view(1, -1, 1, 1)
     i = torch.arange(R, device=device).view(1, 1, -1, 1)
     p = torch.arange(P, device=device).view(1, 1, 1, -1)
-    chosen = _load(live_rows, 0) if live_rows is not None else live_
-    normed_when = r < chosen.to(torch.int64)
-    block_latents_value = _load(block_latents, r, j, i, where=normed_when)
-    x_2 = block_latents_value.to(torch.float32)
-    each_i = x_2 * x_2
-    sum_i = _tree_sum(_along(each_i, 2, R, 4), dim=2)
-    scale_2 = (sum_i / R + eps_).rsqrt()
-    norm_weight_value = _load(norm_weight, i, where=normed_when)
-    rows_2 = (x_2 * scale_2 * norm_weight_value.to(torch.float32)).to(torch.bfloat16)
-    # normed[r, j, i]: rows, when alive
-    normed_new = rows_2
-    cond = p % 2 == 0
-    block_latents_value_2 = _load(block_latents, r, j, R + p // 2 * 2, where=normed_when & cond)
-    re_2 = block_latents_value_2.to(torch.float32)
-    query_positions_value = _load(query_positions, r, j, where=normed_when & cond)
-    freqs_value = _load(freqs, query_positions_value, p // 2, 0, where=normed_when & cond)
-    cos_2 = freqs_value
-    block_latents_value_3 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=normed_when & cond)
-    im_2 = block_latents_value_3.to(torch.float32)
-    freqs_value_2 = _load(freqs, query_positions_value, p // 2, 1, where=normed_when & cond)
-    sin_2 = freqs_value_2
-    block_latents_value_4 = _load(block_latents, r, j, R + p // 2 * 2, where=normed_when & ~cond)
-    re_3 = block_latents_value_4.to(torch.float32)
-    query_positions_value_2 = _load(query_positions, r, j, where=normed_when & ~cond)
-    freqs_value_3 = _load(freqs, query_positions_value_2, p // 2, 1, where=normed_when & ~cond)
-    sin_3 = freqs_value_3
-    block_latents_value_5 = _load(
-        block_latents, r, j, R + p // 2 * 2 + 1, where=normed_when & ~cond
-    )
-    im_3 = block_latents_value_5.to(torch.float32)
-    freqs_value_4 = _load(freqs, query_positions_value_2, p // 2, 0, where=normed_when & ~cond)
-    cos_3 = freqs_value_4
-    roped_2 = torch.where(cond, re_2 * cos_2 - im_2 * sin_2, re_3 * sin_3 + im_3 * cos_3).to(
-        torch.bfloat16
-    )
-    # normed[r, j, R + p]: roped, when alive
-    normed_new_2 = roped_2
-    normed_at = R + p
-    block_pages_value = _load(block_pages, r, j)
-    page = block_pages_value
-    pool_when = (r < chosen.to(torch.int64)) & (page >= 0)
-    block_latents_value_6 = _load(block_latents, r, j, i, where=pool_when)
-    x_3 = block_latents_value_6.to(torch.float32)
-    each_i_2 = x_3 * x_3
-    sum_i_2 = _tree_sum(_along(each_i_2, 2, R, 4), dim=2)
-    scale_3 = (sum_i_2 / R + eps_).rsqrt()
-    norm_weight_value_2 = _load(norm_weight, i, where=pool_when)
-    rows_3 = (x_3 * scale_3 * norm_weight_value_2.to(torch.float32)).to(torch.bfloat16)
-    # pool[page, 0, 0, offset, i]: rows, when alive and page >= 0
-    pool_new = rows_3
-    block_pages_value_2 = _load(block_pages, r, j, where=pool_when)
-    page_2 = block_pages_value_2
-    block_in_page_value = _load(block_in_page, r, j, where=pool_when)
-    offset_2 = block_in_page_value
-    block_latents_value_7 = _load(block_latents, r, j, R + p // 2 * 2, where=pool_when & cond)
-    re_4 = block_latents_value_7.to(torch.float32)
-    query_positions_value_3 = _load(query_positions, r, j, where=pool_when & cond)
-    freqs_value_5 = _load(freqs, query_positions_value_3, p // 2, 0, where=pool_when & cond)
-    cos_4 = freqs_value_5
-    block_latents_value_8 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=pool_when & cond)
-    im_4 = block_latents_value_8.to(torch.float32)
-    freqs_value_6 = _load(freqs, query_positions_value_3, p // 2, 1, where=pool_when & cond)
-    sin_4 = freqs_value_6
-    block_latents_value_9 = _load(block_latents, r, j, R + p // 2 * 2, where=pool_when & ~cond)
-    re_5 = block_latents_value_9.to(torch.float32)
-    query_positions_value_4 = _load(query_positions, r, j, where=pool_when & ~cond)
-    freqs_value_7 = _load(freqs, query_positions_value_4, p // 2, 1, where=pool_when & ~cond)
-    sin_5 = freqs_value_7
-    block_latents_value_10 = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=pool_when & ~cond)
-    im_5 = block_latents_value_10.to(torch.float32)
-    freqs_value_8 = _load(freqs, query_positions_value_4, p // 2, 0, where=pool_when & ~cond)
-    cos_5 = freqs_value_8
-    roped_3 = torch.where(cond, re_4 * cos_4 - im_4 * sin_4, re_5 * sin_5 + im_5 * cos_5).to(
-        torch.bfloat16
-    )
-    # pool[page, 0, 0, offset, R + p]: roped, when alive and page >= 0
-    pool_new_2 = roped_3
-    pool_at = R + p
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
+    # x: f32(block_latents[r, j, i])
+    x = _load(block_latents, r, j, i, where=alive).to(torch.float32)
+    # scale: rsqrt(sum[i](x * x) / R + eps)
+    scale = (_tree_sum(x * x, dim=2) / _full(R, torch.float32, device) + eps).rsqrt()
+    # rows: bf16(x * scale * f32(norm_weight[i]))
+    rows = (x * scale * _load(norm_weight, i, where=alive).to(torch.float32)).to(torch.bfloat16)
+    # re: f32(block_latents[r, j, R + p // 2 * 2])
+    re = _load(block_latents, r, j, R + p // 2 * 2, where=alive).to(torch.float32)
+    query_positions_r_j = _load(query_positions, r, j, where=alive)
+    # cos: freqs[query_positions[r, j], p // 2, 0]
+    cos = _load(freqs, query_positions_r_j, p // 2, 0, where=alive)
+    # im: f32(block_latents[r, j, R + p // 2 * 2 + 1])
+    im = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=alive).to(torch.float32)
+    # sin: freqs[query_positions[r, j], p // 2, 1]
+    sin = _load(freqs, query_positions_r_j, p // 2, 1, where=alive)
+    # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
+    roped = torch.where(p % 2 == 0, re * cos - im * sin, re * sin + im * cos).to(torch.bfloat16)
+    # page: block_pages[r, j]
+    page = _load(block_pages, r, j)
+    # offset: block_in_page[r, j]
+    offset = _load(block_in_page, r, j, where=alive & (page >= 0))
     # Every load came before; now the stores.
-    _store(normed, (r, j, i), normed_new, where=normed_when)
-    _store(normed, (r, j, normed_at), normed_new_2, where=normed_when)
-    _store(pool, (page_2, 0, 0, offset_2, i), pool_new, where=pool_when)
-    _store(pool, (page_2, 0, 0, offset_2, pool_at), pool_new_2, where=pool_when)
+    # normed[r, j, i]: rows, when alive
+    _store(normed, (r, j, i), rows, where=alive)
+    # normed[r, j, R + p]: roped, when alive
+    _store(normed, (r, j, R + p), roped, where=alive)
+    # pool[page, 0, 0, offset, i]: rows, when alive and page >= 0
+    _store(pool, (page, 0, 0, offset, i), rows, where=alive & (page >= 0))
+    # pool[page, 0, 0, offset, R + p]: roped, when alive and page >= 0
+    _store(pool, (page, 0, 0, offset, R + p), roped, where=alive & (page >= 0))
 
 
 def block_write(
@@ -229,23 +164,18 @@ def block_write(
 ) -> None:
     """Writes one layer's latents of the draft block to their pages."""
     device = block_latents.device
-    live_ = torch.full((1, 1, 1), live, dtype=torch.int32, device=device)
     r = torch.arange(G, device=device).view(-1, 1, 1)
     j = torch.arange(W, device=device).view(1, -1, 1)
     d = torch.arange(D, device=device).view(1, 1, -1)
-    chosen = _load(live_rows, 0) if live_rows is not None else live_
-    block_pages_value = _load(block_pages, r, j)
-    page = block_pages_value
-    pool_when = (r < chosen.to(torch.int64)) & (page >= 0)
-    block_latents_value = _load(block_latents, r, j, d, where=pool_when)
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
+    # page: block_pages[r, j]
+    page = _load(block_pages, r, j)
+    block_in_page_r_j = _load(block_in_page, r, j, where=alive & (page >= 0))
     # pool[page, 0, 0, block_in_page[r, j], d]: block_latents[r, j, d], when alive and page >= 0
-    pool_new = block_latents_value
-    block_pages_value_2 = _load(block_pages, r, j, where=pool_when)
-    page_2 = block_pages_value_2
-    block_in_page_value = _load(block_in_page, r, j, where=pool_when)
-    pool_at = block_in_page_value
+    pool_new = _load(block_latents, r, j, d, where=alive & (page >= 0))
     # Every load came before; now the stores.
-    _store(pool, (page_2, 0, 0, pool_at, d), pool_new, where=pool_when)
+    _store(pool, (page, 0, 0, block_in_page_r_j, d), pool_new, where=alive & (page >= 0))
 
 
 def context_kv_norm_rope_write(
@@ -271,73 +201,54 @@ def context_kv_norm_rope_write(
 ) -> None:
     """Norms, ropes and masks the context latents of all layers and writes them to their pages."""
     device = latents.device
-    eps_ = torch.full((1, 1, 1, 1, 1, 1), eps, dtype=torch.float32, device=device)
-    live_ = torch.full((1, 1, 1, 1, 1, 1), live, dtype=torch.int32, device=device)
     l = torch.arange(L, device=device).view(-1, 1, 1, 1, 1, 1)
     r = torch.arange(G, device=device).view(1, -1, 1, 1, 1, 1)
     k = torch.arange(K1, device=device).view(1, 1, -1, 1, 1, 1)
     i = torch.arange(R, device=device).view(1, 1, 1, -1, 1, 1)
     p = torch.arange(P, device=device).view(1, 1, 1, 1, -1, 1)
-    k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, 1, -1)
-    chosen = _load(live_rows, 0) if live_rows is not None else live_
-    write_pages_value = _load(write_pages, r, k)
-    page = write_pages_value
-    write_pages_value_2 = _load(write_pages, r, k_other)
-    write_offsets_value = _load(write_offsets, r, k_other)
-    write_offsets_value_2 = _load(write_offsets, r, k)
-    offset = write_offsets_value_2
+    k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, 1, -1)  # another k
+    live_rows0 = _load(live_rows, 0) if live_rows is not None else None
+    # page: write_pages[r, k]
+    page = _load(write_pages, r, k)
+    # stored: r < (live_rows[0] if given(live_rows) else live) and page >= 0
+    stored = (r < (live_rows0.to(torch.int64) if live_rows is not None else live)) & (page >= 0)
+    write_pages_r_k_other = _load(write_pages, r, k_other)
+    # offset: write_offsets[r, k]
+    offset = _load(write_offsets, r, k)
     each_k_other = (
         (k_other < k)
-        & (write_pages_value_2 == page)
-        & (write_offsets_value == offset)
-        & ((r < chosen.to(torch.int64)) & (write_pages_value_2 >= 0))
+        & (write_pages_r_k_other == page)
+        & (_load(write_offsets, r, k_other) == offset)
+        & (r < (live_rows0.to(torch.int64) if live_rows is not None else live))
+        & (write_pages_r_k_other >= 0)
     )
-    any_k_other = _along(each_k_other, 5, K1, 6).any(dim=5, keepdim=True)
-    pool_when = (r < chosen.to(torch.int64)) & (page >= 0) & ~any_k_other
+    pool_when = stored & ~each_k_other.any(dim=5, keepdim=True)
     t = r * K1 + k
-    latents_value = _load(latents, t, l, i, where=pool_when)
-    x_2 = latents_value.to(torch.float32)
-    each_i = x_2 * x_2
-    sum_i = _tree_sum(_along(each_i, 3, R, 6), dim=3)
-    scale_2 = (sum_i / R + eps_).rsqrt()
-    norm_weight_value = _load(norm_weight, l, i, where=pool_when)
-    normed_2 = (x_2 * scale_2 * norm_weight_value.to(torch.float32)).to(torch.bfloat16)
-    keep_value = _load(keep, r, k, where=pool_when)
-    factor_2 = keep_value.to(torch.bfloat16)
-    # pool[l][page, 0, 0, offset, i]: normed * factor, when stored, collide first k
-    pool_new = normed_2 * factor_2
-    write_pages_value_3 = _load(write_pages, r, k, where=pool_when)
-    page_2 = write_pages_value_3
-    write_offsets_value_3 = _load(write_offsets, r, k, where=pool_when)
-    offset_2 = write_offsets_value_3
-    cond = p % 2 == 0
-    latents_value_2 = _load(latents, t, l, R + p // 2 * 2, where=pool_when & cond)
-    re_2 = latents_value_2.to(torch.float32)
-    ctx_positions_value = _load(ctx_positions, r, k, where=pool_when & cond)
-    freqs_value = _load(freqs, ctx_positions_value, p // 2, 0, where=pool_when & cond)
-    cos_2 = freqs_value
-    latents_value_3 = _load(latents, t, l, R + p // 2 * 2 + 1, where=pool_when & cond)
-    im_2 = latents_value_3.to(torch.float32)
-    freqs_value_2 = _load(freqs, ctx_positions_value, p // 2, 1, where=pool_when & cond)
-    sin_2 = freqs_value_2
-    latents_value_4 = _load(latents, t, l, R + p // 2 * 2, where=pool_when & ~cond)
-    re_3 = latents_value_4.to(torch.float32)
-    ctx_positions_value_2 = _load(ctx_positions, r, k, where=pool_when & ~cond)
-    freqs_value_3 = _load(freqs, ctx_positions_value_2, p // 2, 1, where=pool_when & ~cond)
-    sin_3 = freqs_value_3
-    latents_value_5 = _load(latents, t, l, R + p // 2 * 2 + 1, where=pool_when & ~cond)
-    im_3 = latents_value_5.to(torch.float32)
-    freqs_value_4 = _load(freqs, ctx_positions_value_2, p // 2, 0, where=pool_when & ~cond)
-    cos_3 = freqs_value_4
-    roped_2 = torch.where(cond, re_2 * cos_2 - im_2 * sin_2, re_3 * sin_3 + im_3 * cos_3).to(
-        torch.bfloat16
-    )
-    # pool[l][page, 0, 0, offset, R + p]: roped * factor, when stored, collide first k
-    pool_new_2 = roped_2 * factor_2
-    pool_at = R + p
+    # x: f32(latents[t, l, i])
+    x = _load(latents, t, l, i, where=pool_when).to(torch.float32)
+    # scale: rsqrt(sum[i](x * x) / R + eps)
+    scale = (_tree_sum(x * x, dim=3) / _full(R, torch.float32, device) + eps).rsqrt()
+    norm_weight_l_i = _load(norm_weight, l, i, where=pool_when)
+    # normed: bf16(x * scale * f32(norm_weight[l, i]))
+    normed = (x * scale * norm_weight_l_i.to(torch.float32)).to(torch.bfloat16)
+    # factor: bf16(keep[r, k])
+    factor = _load(keep, r, k, where=pool_when).to(torch.bfloat16)
+    # re: f32(latents[t, l, R + p // 2 * 2])
+    re = _load(latents, t, l, R + p // 2 * 2, where=pool_when).to(torch.float32)
+    ctx_positions_r_k = _load(ctx_positions, r, k, where=pool_when)
+    # cos: freqs[ctx_positions[r, k], p // 2, 0]
+    cos = _load(freqs, ctx_positions_r_k, p // 2, 0, where=pool_when)
+    # im: f32(latents[t, l, R + p // 2 * 2 + 1])
+    im = _load(latents, t, l, R + p // 2 * 2 + 1, where=pool_when).to(torch.float32)
+    # sin: freqs[ctx_positions[r, k], p // 2, 1]
+    sin = _load(freqs, ctx_positions_r_k, p // 2, 1, where=pool_when)
+    # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
+    roped = torch.where(p % 2 == 0, re * cos - im * sin, re * sin + im * cos).to(torch.bfloat16)
     # Every load came before; now the stores.
-    _store(pool, (l, page_2, 0, 0, offset_2, i), pool_new, where=pool_when)
-    _store(pool, (l, page_2, 0, 0, offset_2, pool_at), pool_new_2, where=pool_when)
+    # pool[l][page, 0, 0, offset, i]: normed * factor, when stored, collide first k
+    _store(pool, (l, page, 0, 0, offset, i), normed * factor, where=pool_when)
+    # pool[l][page, 0, 0, offset, R + p]: roped * factor, when stored, collide first k
+    _store(pool, (l, page, 0, 0, offset, R + p), roped * factor, where=pool_when)
 
 
 def context_kv_stage(
@@ -353,9 +264,8 @@ def context_kv_stage(
     l = torch.arange(L, device=device).view(-1, 1, 1)
     t = torch.arange(N, device=device).view(1, -1, 1)
     d = torch.arange(D, device=device).view(1, 1, -1)
-    latents_value = _load(latents, t, l, d)
     # staged[l, t, d]: latents[t, l, d]
-    staged_new = latents_value
+    staged_new = _load(latents, t, l, d)
     # Every load came before; now the stores.
     _store(staged, (l, t, d), staged_new)
 
@@ -377,36 +287,30 @@ def context_kv_write(
 ) -> None:
     """Masks the context latents of all layers and writes them to their pages."""
     device = normed.device
-    live_ = torch.full((1, 1, 1, 1, 1), live, dtype=torch.int32, device=device)
     l = torch.arange(L, device=device).view(-1, 1, 1, 1, 1)
     r = torch.arange(G, device=device).view(1, -1, 1, 1, 1)
     k = torch.arange(K1, device=device).view(1, 1, -1, 1, 1)
     d = torch.arange(D, device=device).view(1, 1, 1, -1, 1)
-    k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, -1)
-    chosen = _load(live_rows, 0) if live_rows is not None else live_
-    write_pages_value = _load(write_pages, r, k)
-    page = write_pages_value
-    write_pages_value_2 = _load(write_pages, r, k_other)
-    write_offsets_value = _load(write_offsets, r, k_other)
-    write_offsets_value_2 = _load(write_offsets, r, k)
+    k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, -1)  # another k
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
+    # page: write_pages[r, k]
+    page = _load(write_pages, r, k)
+    write_pages_r_k_other = _load(write_pages, r, k_other)
+    write_offsets_r_k = _load(write_offsets, r, k)
     each_k_other = (
         (k_other < k)
-        & (write_pages_value_2 == page)
-        & (write_offsets_value == write_offsets_value_2)
-        & ((r < chosen.to(torch.int64)) & (write_pages_value_2 >= 0))
+        & (write_pages_r_k_other == page)
+        & (_load(write_offsets, r, k_other) == write_offsets_r_k)
+        & alive
+        & (write_pages_r_k_other >= 0)
     )
-    any_k_other = _along(each_k_other, 4, K1, 5).any(dim=4, keepdim=True)
-    pool_when = (r < chosen.to(torch.int64)) & (page >= 0) & ~any_k_other
+    pool_when = alive & (page >= 0) & ~each_k_other.any(dim=4, keepdim=True)
     normed_value = _load(normed, l, r * K1 + k, d, where=pool_when)
-    keep_value = _load(keep, r, k, where=pool_when)
     # pool[l][page, 0, 0, write_offsets[r, k], d]: normed[l, r * K1 + k, d] * bf16(keep[r, k]), when alive and page >= 0, collide first k
-    pool_new = normed_value * keep_value.to(torch.bfloat16)
-    write_pages_value_3 = _load(write_pages, r, k, where=pool_when)
-    page_2 = write_pages_value_3
-    write_offsets_value_3 = _load(write_offsets, r, k, where=pool_when)
-    pool_at = write_offsets_value_3
+    pool_new = normed_value * _load(keep, r, k, where=pool_when).to(torch.bfloat16)
     # Every load came before; now the stores.
-    _store(pool, (l, page_2, 0, 0, pool_at, d), pool_new, where=pool_when)
+    _store(pool, (l, page, 0, 0, write_offsets_r_k, d), pool_new, where=pool_when)
 
 
 def context_positions(
@@ -420,14 +324,12 @@ def context_positions(
 ) -> None:
     """The positions of the K1 context tokens that each generation request may add in this step."""
     device = ctx_len.device
-    num_contexts_ = torch.full((1, 1), num_contexts, dtype=torch.int32, device=device)
     r = torch.arange(G, device=device).view(-1, 1)
     k = torch.arange(K1, device=device).view(1, -1)
-    batch_to_slot_value = _load(batch_to_slot, num_contexts_.to(torch.int64) + r)
-    slot = batch_to_slot_value
-    ctx_len_value = _load(ctx_len, slot)
+    # slot: batch_to_slot[num_contexts + r]
+    slot = _load(batch_to_slot, num_contexts + r)
     # ctx_positions[r, k]: ctx_len[slot] + k
-    ctx_positions_new = ctx_len_value + k
+    ctx_positions_new = _load(ctx_len, slot) + k
     # Every load came before; now the stores.
     _store(ctx_positions, (r, k), ctx_positions_new)
 
@@ -464,72 +366,51 @@ def gen_bookkeeping(
     if not G > 0:
         return
     device = accepted_tokens.device
-    num_contexts_ = torch.full((1, 1, 1), num_contexts, dtype=torch.int32, device=device)
-    max_ctx_ = torch.full((1, 1, 1), max_ctx, dtype=torch.int64, device=device)
-    mask_token_id_ = torch.full((1, 1, 1), mask_token_id, dtype=torch.int64, device=device)
-    live_ = torch.full((1, 1, 1), live, dtype=torch.int32, device=device)
-    G_ = torch.full((1, 1, 1), G, dtype=torch.int64, device=device)
     r = torch.arange(G, device=device).view(-1, 1, 1)
     k = torch.arange(K1, device=device).view(1, -1, 1)
     j = torch.arange(W, device=device).view(1, 1, -1)
-    chosen = _load(live_rows, 0) if live_rows is not None else live_
-    bonus_when = r < chosen.to(torch.int64)
-    row = num_contexts_.to(torch.int64) + r
-    num_accepted_value = _load(num_accepted, row, where=bonus_when)
-    n_2 = num_accepted_value.to(torch.int64)
-    accepted_tokens_value = _load(accepted_tokens, row, (n_2 - 1).clamp(min=0), where=bonus_when)
-    last_token_2 = accepted_tokens_value.to(torch.int64)
-    # bonus[r]: last_token, when alive
-    bonus_new = last_token_2
-    # embed_ids[r]: last_token, when alive
-    embed_ids_new = last_token_2
-    # embed_ids[G]: mask_token_id
-    embed_ids_new_2 = mask_token_id_
-    embed_ids_at = G_
-    batch_to_slot_value = _load(batch_to_slot, row, where=bonus_when)
-    slot_2 = batch_to_slot_value
-    ctx_len_value = _load(ctx_len, slot_2, where=bonus_when)
-    before_2 = ctx_len_value
-    after_2 = torch.minimum(before_2 + n_2, max_ctx_)
-    # query_positions[r, j]: after + j, when alive
-    query_positions_new = after_2 + j
-    # keep[r, k]: k < n, when alive
-    keep_new = k < n_2
-    block_counts_value = _load(block_counts, row, where=bonus_when)
-    cap_2 = block_counts_value * page_size
-    dropped_2 = (drop_overflow == 1) & (before_2 + k >= cap_2)
-    cond = dropped_2
-    batch_to_slot_value_2 = _load(batch_to_slot, row, where=bonus_when & ~cond)
-    slot_3 = batch_to_slot_value_2
-    ctx_len_value_2 = _load(ctx_len, slot_3, where=bonus_when & ~cond)
-    before_3 = ctx_len_value_2
-    block_counts_value_2 = _load(block_counts, row, where=bonus_when & ~cond)
-    cap_3 = block_counts_value_2 * page_size
-    col_2 = torch.minimum(before_3 + k, cap_3 - 1).clamp(min=0)
-    block_tables_value = _load(block_tables, row, col_2 // page_size, where=bonus_when & ~cond)
-    page_2 = block_tables_value.to(torch.int64)
-    # write_pages[r, k]: -1 if dropped else page, when alive
-    write_pages_new = torch.where(cond, _full(-1, torch.int64, device), page_2)
-    col_3 = torch.minimum(before_2 + k, cap_2 - 1).clamp(min=0)
-    # write_offsets[r, k]: col % page_size, when alive
-    write_offsets_new = col_3 % page_size
-    # ctx_len[slot]: after, when alive
-    ctx_len_new = after_2
-    # num_ctx[r]: min(after, max(cap - W, 0)), when alive
-    num_ctx_new = torch.minimum(after_2, (cap_2 - W).clamp(min=0))
-    # seq_lens[row]: K1, when alive
-    seq_lens_new = _full(K1, torch.int32, device)
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
+    row = num_contexts + r
+    # n: i64(num_accepted[row])
+    n = _load(num_accepted, row, where=alive).to(torch.int64)
+    # last_token: i64(accepted_tokens[row, max(n - 1, 0)])
+    last_token = _load(accepted_tokens, row, (n - 1).clamp(min=0), where=alive).to(torch.int64)
+    # slot: batch_to_slot[row]
+    slot = _load(batch_to_slot, row, where=alive)
+    # before: ctx_len[slot]
+    before = _load(ctx_len, slot, where=alive)
+    # after: min(before + n, max_ctx)
+    after = (before + n).clamp(max=max_ctx)
+    # cap: block_counts[row] * page_size
+    cap = _load(block_counts, row, where=alive) * page_size
+    # dropped: drop_overflow == 1 and before + k >= cap
+    dropped = (drop_overflow == 1) & (before + k >= cap)
+    # col: max(min(before + k, cap - 1), 0)
+    col = torch.minimum(before + k, cap - 1).clamp(min=0)
+    # page: i64(block_tables[row, col // page_size])
+    page = _load(block_tables, row, col // page_size, where=alive & ~dropped).to(torch.int64)
     # Every load came before; now the stores.
-    _store(bonus, (r,), bonus_new, where=bonus_when)
-    _store(embed_ids, (r,), embed_ids_new, where=bonus_when)
-    _store(embed_ids, (embed_ids_at,), embed_ids_new_2)
-    _store(query_positions, (r, j), query_positions_new, where=bonus_when)
-    _store(keep, (r, k), keep_new, where=bonus_when)
-    _store(write_pages, (r, k), write_pages_new, where=bonus_when)
-    _store(write_offsets, (r, k), write_offsets_new, where=bonus_when)
-    _store(ctx_len, (slot_2,), ctx_len_new, where=bonus_when)
-    _store(num_ctx, (r,), num_ctx_new, where=bonus_when)
-    _store(seq_lens, (row,), seq_lens_new, where=bonus_when)
+    # bonus[r]: last_token, when alive
+    _store(bonus, (r,), last_token, where=alive)
+    # embed_ids[r]: last_token, when alive
+    _store(embed_ids, (r,), last_token, where=alive)
+    # embed_ids[G]: mask_token_id
+    _store(embed_ids, (G,), mask_token_id)
+    # query_positions[r, j]: after + j, when alive
+    _store(query_positions, (r, j), after + j, where=alive)
+    # keep[r, k]: k < n, when alive
+    _store(keep, (r, k), k < n, where=alive)
+    # write_pages[r, k]: -1 if dropped else page, when alive
+    _store(write_pages, (r, k), torch.where(dropped, -1, page), where=alive)
+    # write_offsets[r, k]: col % page_size, when alive
+    _store(write_offsets, (r, k), col % page_size, where=alive)
+    # ctx_len[slot]: after, when alive
+    _store(ctx_len, (slot,), after, where=alive)
+    # num_ctx[r]: min(after, max(cap - W, 0)), when alive
+    _store(num_ctx, (r,), torch.minimum(after, (cap - W).clamp(min=0)), where=alive)
+    # seq_lens[row]: K1, when alive
+    _store(seq_lens, (row,), K1, where=alive)
 
 
 def gen_bookkeeping_arena(
@@ -563,68 +444,49 @@ def gen_bookkeeping_arena(
     if not G > 0:
         return
     device = accepted_tokens.device
-    num_contexts_ = torch.full((1, 1, 1), num_contexts, dtype=torch.int32, device=device)
-    max_ctx_ = torch.full((1, 1, 1), max_ctx, dtype=torch.int64, device=device)
-    mask_token_id_ = torch.full((1, 1, 1), mask_token_id, dtype=torch.int64, device=device)
-    live_ = torch.full((1, 1, 1), live, dtype=torch.int32, device=device)
-    G_ = torch.full((1, 1, 1), G, dtype=torch.int64, device=device)
     r = torch.arange(G, device=device).view(-1, 1, 1)
     k = torch.arange(K1, device=device).view(1, -1, 1)
     j = torch.arange(W, device=device).view(1, 1, -1)
-    chosen = _load(live_rows, 0) if live_rows is not None else live_
-    bonus_when = r < chosen.to(torch.int64)
-    row = num_contexts_.to(torch.int64) + r
-    num_accepted_value = _load(num_accepted, row, where=bonus_when)
-    n_2 = num_accepted_value.to(torch.int64)
-    accepted_tokens_value = _load(accepted_tokens, row, (n_2 - 1).clamp(min=0), where=bonus_when)
-    last_token_2 = accepted_tokens_value.to(torch.int64)
-    # bonus[r]: last_token, when alive
-    bonus_new = last_token_2
-    # embed_ids[r]: last_token, when alive
-    embed_ids_new = last_token_2
-    # embed_ids[G]: mask_token_id
-    embed_ids_new_2 = mask_token_id_
-    embed_ids_at = G_
-    batch_to_slot_value = _load(batch_to_slot, row, where=bonus_when)
-    slot_2 = batch_to_slot_value
-    ctx_len_value = _load(ctx_len, slot_2, where=bonus_when)
-    before_2 = ctx_len_value
-    after_2 = torch.minimum(before_2 + n_2, max_ctx_)
-    # query_positions[r, j]: after + j, when alive
-    query_positions_new = after_2 + j
-    # keep[r, k]: k < n, when alive
-    keep_new = k < n_2
-    dropped_2 = (drop_overflow == 1) & (before_2 + k >= max_ctx_)
-    cond = dropped_2
-    batch_to_slot_value_2 = _load(batch_to_slot, row, where=bonus_when & ~cond)
-    slot_3 = batch_to_slot_value_2
-    ctx_len_value_2 = _load(ctx_len, slot_3, where=bonus_when & ~cond)
-    before_3 = ctx_len_value_2
-    col_2 = torch.minimum(before_3 + k, max_ctx_ - 1)
-    arena_tables_value = _load(arena_tables, slot_3, col_2 // page_size, where=bonus_when & ~cond)
-    page_2 = arena_tables_value.to(torch.int64)
-    # write_pages[r, k]: -1 if dropped else page, when alive
-    write_pages_new = torch.where(cond, _full(-1, torch.int64, device), page_2)
-    col_3 = torch.minimum(before_2 + k, max_ctx_ - 1)
-    # write_offsets[r, k]: col % page_size, when alive
-    write_offsets_new = col_3 % page_size
-    # ctx_len[slot]: after, when alive
-    ctx_len_new = after_2
-    # num_ctx[r]: after, when alive
-    num_ctx_new = after_2
-    # seq_lens[row]: K1, when alive
-    seq_lens_new = _full(K1, torch.int32, device)
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
+    row = num_contexts + r
+    # n: i64(num_accepted[row])
+    n = _load(num_accepted, row, where=alive).to(torch.int64)
+    # last_token: i64(accepted_tokens[row, max(n - 1, 0)])
+    last_token = _load(accepted_tokens, row, (n - 1).clamp(min=0), where=alive).to(torch.int64)
+    # slot: batch_to_slot[row]
+    slot = _load(batch_to_slot, row, where=alive)
+    # before: ctx_len[slot]
+    before = _load(ctx_len, slot, where=alive)
+    # after: min(before + n, max_ctx)
+    after = (before + n).clamp(max=max_ctx)
+    # dropped: drop_overflow == 1 and before + k >= max_ctx
+    dropped = (drop_overflow == 1) & (before + k >= max_ctx)
+    # col: min(before + k, max_ctx - 1)
+    col = (before + k).clamp(max=max_ctx - 1)
+    # page: i64(arena_tables[slot, col // page_size])
+    page = _load(arena_tables, slot, col // page_size, where=alive & ~dropped).to(torch.int64)
     # Every load came before; now the stores.
-    _store(bonus, (r,), bonus_new, where=bonus_when)
-    _store(embed_ids, (r,), embed_ids_new, where=bonus_when)
-    _store(embed_ids, (embed_ids_at,), embed_ids_new_2)
-    _store(query_positions, (r, j), query_positions_new, where=bonus_when)
-    _store(keep, (r, k), keep_new, where=bonus_when)
-    _store(write_pages, (r, k), write_pages_new, where=bonus_when)
-    _store(write_offsets, (r, k), write_offsets_new, where=bonus_when)
-    _store(ctx_len, (slot_2,), ctx_len_new, where=bonus_when)
-    _store(num_ctx, (r,), num_ctx_new, where=bonus_when)
-    _store(seq_lens, (row,), seq_lens_new, where=bonus_when)
+    # bonus[r]: last_token, when alive
+    _store(bonus, (r,), last_token, where=alive)
+    # embed_ids[r]: last_token, when alive
+    _store(embed_ids, (r,), last_token, where=alive)
+    # embed_ids[G]: mask_token_id
+    _store(embed_ids, (G,), mask_token_id)
+    # query_positions[r, j]: after + j, when alive
+    _store(query_positions, (r, j), after + j, where=alive)
+    # keep[r, k]: k < n, when alive
+    _store(keep, (r, k), k < n, where=alive)
+    # write_pages[r, k]: -1 if dropped else page, when alive
+    _store(write_pages, (r, k), torch.where(dropped, -1, page), where=alive)
+    # write_offsets[r, k]: col % page_size, when alive
+    _store(write_offsets, (r, k), col % page_size, where=alive)
+    # ctx_len[slot]: after, when alive
+    _store(ctx_len, (slot,), after, where=alive)
+    # num_ctx[r]: after, when alive
+    _store(num_ctx, (r,), after, where=alive)
+    # seq_lens[row]: K1, when alive
+    _store(seq_lens, (row,), K1, where=alive)
 
 
 def gqa_kv_write(
@@ -646,43 +508,37 @@ def gqa_kv_write(
 ) -> None:
     """Masks the context keys and values of all layers and writes them to their pages."""
     device = keys.device
-    live_ = torch.full((1, 1, 1, 1, 1, 1), live, dtype=torch.int32, device=device)
     l = torch.arange(L, device=device).view(-1, 1, 1, 1, 1, 1)
     r = torch.arange(G, device=device).view(1, -1, 1, 1, 1, 1)
     k = torch.arange(K1, device=device).view(1, 1, -1, 1, 1, 1)
     head = torch.arange(heads, device=device).view(1, 1, 1, -1, 1, 1)
     d = torch.arange(head_dim, device=device).view(1, 1, 1, 1, -1, 1)
-    k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, 1, -1)
-    chosen = _load(live_rows, 0) if live_rows is not None else live_
-    write_pages_value = _load(write_pages, r, k)
-    page = write_pages_value
-    write_pages_value_2 = _load(write_pages, r, k_other)
-    write_offsets_value = _load(write_offsets, r, k_other)
-    write_offsets_value_2 = _load(write_offsets, r, k)
-    offset = write_offsets_value_2
+    k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, 1, -1)  # another k
+    live_rows0 = _load(live_rows, 0) if live_rows is not None else None
+    # page: write_pages[r, k]
+    page = _load(write_pages, r, k)
+    # stored: r < (live_rows[0] if given(live_rows) else live) and page >= 0
+    stored = (r < (live_rows0.to(torch.int64) if live_rows is not None else live)) & (page >= 0)
+    write_pages_r_k_other = _load(write_pages, r, k_other)
+    # offset: write_offsets[r, k]
+    offset = _load(write_offsets, r, k)
     each_k_other = (
         (k_other < k)
-        & (write_pages_value_2 == page)
-        & (write_offsets_value == offset)
-        & ((r < chosen.to(torch.int64)) & (write_pages_value_2 >= 0))
+        & (write_pages_r_k_other == page)
+        & (_load(write_offsets, r, k_other) == offset)
+        & (r < (live_rows0.to(torch.int64) if live_rows is not None else live))
+        & (write_pages_r_k_other >= 0)
     )
-    any_k_other = _along(each_k_other, 5, K1, 6).any(dim=5, keepdim=True)
-    pool_when = (r < chosen.to(torch.int64)) & (page >= 0) & ~any_k_other
+    pool_when = stored & ~each_k_other.any(dim=5, keepdim=True)
     keys_value = _load(keys, l, r * K1 + k, head, d, where=pool_when)
-    keep_value = _load(keep, r, k, where=pool_when)
-    factor_2 = keep_value.to(torch.bfloat16)
-    # pool[l][page, 0, head, offset, d]: keys[l, r * K1 + k, head, d] * factor, when stored, collide first k
-    pool_new = keys_value * factor_2
-    write_pages_value_3 = _load(write_pages, r, k, where=pool_when)
-    page_2 = write_pages_value_3
-    write_offsets_value_3 = _load(write_offsets, r, k, where=pool_when)
-    offset_2 = write_offsets_value_3
+    # factor: bf16(keep[r, k])
+    factor = _load(keep, r, k, where=pool_when).to(torch.bfloat16)
     vals_value = _load(vals, l, r * K1 + k, head, d, where=pool_when)
-    # pool[l][page, 1, head, offset, d]: vals[l, r * K1 + k, head, d] * factor, when stored, collide first k
-    pool_new_2 = vals_value * factor_2
     # Every load came before; now the stores.
-    _store(pool, (l, page_2, 0, head, offset_2, d), pool_new, where=pool_when)
-    _store(pool, (l, page_2, 1, head, offset_2, d), pool_new_2, where=pool_when)
+    # pool[l][page, 0, head, offset, d]: keys[l, r * K1 + k, head, d] * factor, when stored, collide first k
+    _store(pool, (l, page, 0, head, offset, d), keys_value * factor, where=pool_when)
+    # pool[l][page, 1, head, offset, d]: vals[l, r * K1 + k, head, d] * factor, when stored, collide first k
+    _store(pool, (l, page, 1, head, offset, d), vals_value * factor, where=pool_when)
 
 
 def noise_block(
@@ -695,14 +551,11 @@ def noise_block(
 ) -> None:
     """The draft block's input: each request's own embedding row, then the mask token's."""
     device = embed_rows.device
-    G_ = torch.full((1, 1, 1), G, dtype=torch.int64, device=device)
     r = torch.arange(G, device=device).view(-1, 1, 1)
     j = torch.arange(W, device=device).view(1, -1, 1)
     h = torch.arange(H, device=device).view(1, 1, -1)
-    cond = j == 0
-    embed_rows_value = _load(embed_rows, torch.where(cond, r, G_), h)
     # noise[r, j, h]: embed_rows[r if j == 0 else G, h]
-    noise_new = embed_rows_value
+    noise_new = _load(embed_rows, torch.where(j == 0, r, G), h)
     # Every load came before; now the stores.
     _store(noise, (r, j, h), noise_new)
 
@@ -719,22 +572,15 @@ def noise_block_from_table(
 ) -> None:
     """The draft block's input, gathered from an embedding table that is not sharded."""
     device = embed_ids.device
-    G_ = torch.full((1, 1, 1), G, dtype=torch.int64, device=device)
-    vocab_ = torch.full((1, 1, 1), vocab, dtype=torch.int64, device=device)
     r = torch.arange(G, device=device).view(-1, 1, 1)
     j = torch.arange(W, device=device).view(1, -1, 1)
     h = torch.arange(H, device=device).view(1, 1, -1)
-    cond = j == 0
-    embed_ids_value = _load(embed_ids, torch.where(cond, r, G_))
-    id = embed_ids_value
-    cond_2 = (0 <= id) & (id < vocab_)
-    embed_ids_value_2 = _load(embed_ids, torch.where(cond, r, G_), where=cond_2)
-    id_2 = embed_ids_value_2
-    embed_table_value = _load(embed_table, id_2, h, where=cond_2)
-    # noise[r, j, h]: embed_table[id, h] if 0 <= id < vocab else 0.0
-    noise_new = torch.where(cond_2, embed_table_value, _full(0.0, torch.bfloat16, device))
+    # id: embed_ids[r if j == 0 else G]
+    id = _load(embed_ids, torch.where(j == 0, r, G))
+    embed_table_id_h = _load(embed_table, id, h, where=(0 <= id) & (id < vocab))
     # Every load came before; now the stores.
-    _store(noise, (r, j, h), noise_new)
+    # noise[r, j, h]: embed_table[id, h] if 0 <= id < vocab else 0.0
+    _store(noise, (r, j, h), torch.where((0 <= id) & (id < vocab), embed_table_id_h, 0.0))
 
 
 def refresh_block_tables(
@@ -749,18 +595,12 @@ def refresh_block_tables(
 ) -> None:
     """Decodes this step's block offsets into the persistent block table and counts each row's blocks."""
     device = block_offsets.device
-    pool_index_ = torch.full((1, 1), pool_index, dtype=torch.int32, device=device)
-    divisor_ = torch.full((1, 1), divisor, dtype=torch.int32, device=device)
     r = torch.arange(num_seqs, device=device).view(-1, 1)
     c = torch.arange(blocks, device=device).view(1, -1)
-    block_offsets_value = _load(block_offsets, pool_index_, r, 0, c)
-    entry = block_offsets_value
-    each_c = (entry >= 0).to(torch.int64)
-    sum_c = _along(each_c, 1, blocks, 2).sum(dim=1, keepdim=True)
-    # block_counts[r]: count[c](entry >= 0)
-    block_counts_new = sum_c
-    # block_tables[r, c]: max(entry, 0) // divisor
-    block_tables_new = entry.clamp(min=0) // divisor_
+    # entry: block_offsets[pool_index, r, 0, c]
+    entry = _load(block_offsets, pool_index, r, 0, c)
     # Every load came before; now the stores.
-    _store(block_counts, (r,), block_counts_new)
-    _store(block_tables, (r, c), block_tables_new)
+    # block_counts[r]: count[c](entry >= 0)
+    _store(block_counts, (r,), (entry >= 0).to(torch.int64).sum(dim=1, keepdim=True))
+    # block_tables[r, c]: max(entry, 0) // divisor
+    _store(block_tables, (r, c), entry.clamp(min=0) // divisor)

@@ -12,7 +12,7 @@ from typing import Literal, cast
 
 from kgen.diagnostics import Report, nearest
 from kgen.lang import syntax
-from kgen.lang.dtypes import ELEMENT_TYPES, FLOATS, FOREIGN_NAMES, LIMITS, DType
+from kgen.lang.dtypes import ELEMENT_TYPES, FLOATS, FOREIGN_NAMES, INTEGERS, LIMITS, DType
 from kgen.lang.eager import check_eager
 from kgen.lang.host import ends_of, host, integer
 from kgen.lang.infer import Scope
@@ -142,7 +142,7 @@ class _Checker:
         texts = {name.value: text for name, text in spec.sizes}
         static = {name for name, text in texts.items() if _is_static(text)}
         grown = True
-        while grown:  # a size derived from static sizes alone is static
+        while grown:  # a size derived from static sizes only is static
             grown = False
             for name, text in texts.items():
                 if name not in static and _is_derived(text):
@@ -258,11 +258,11 @@ class _Checker:
         expected = ends_of(self.scope, spec.expected, "an end of a tensor's expected range")
         if not ok or ends is None or expected is None:
             return None
-        if spec.expected is not None and dtype not in ("u8", "i32", "i64"):
+        if spec.expected is not None and dtype not in INTEGERS:
             self.report.add(
                 "wrong-type",
                 spec.expected.span,
-                f"`{spec.name.value}` holds {dtype}; debug mode looks at the values of integers alone",
+                f"`{spec.name.value}` holds {dtype}; debug mode only looks at the values of integers",
                 "leave `expected` out",
             )
         distinct, repeats = self._distinct(spec)
@@ -308,7 +308,7 @@ class _Checker:
         self.report.add(
             "bad-choice",
             text.span,
-            f"`{text.value}` is no value of `distinct`",
+            f"`{text.value}` is not a value of `distinct`",
             "write `true`, or `except slots - 1` for the one value that may repeat",
         )
         return (False, None)
@@ -342,24 +342,30 @@ class _Checker:
         used = self.scope.used
         if any(each.code in _UNREAD for each in self.report.diagnostics):
             return  # what could not be read may use anything
-        bound = {
-            item.id
+        found = {
+            (item.id, name in self.scope.optional)
             for name, known in self.scope.tensors.items()
-            if known and name not in self.scope.optional
-            for item in known[1]
+            for item in (known[1] if known else ())
             if isinstance(item, Name)
         }
         for name, text in self.spec.sizes:
-            if name.value not in bound and not _is_derived(text):
-                if name.value in used:
-                    self.report.add(
-                        "unbound-size",
-                        name.span,
-                        f"no tensor has `{name.value}` alone as a dimension",
-                        "kgen reads a size off a shape; make it a scalar to have the caller pass it",
-                    )
-                else:
-                    self.report.add("unused", name.span, f"nothing uses the size `{name.value}`")
+            if (name.value, False) in found or _is_derived(text):
+                continue
+            if name.value not in used:
+                self.report.add("unused", name.span, f"nothing uses the size `{name.value}`")
+                continue
+            spare = (name.value, True) in found
+            self.report.add(
+                "unbound-size",
+                name.span,
+                f"only optional tensors have a dimension `{name.value}`"
+                if spare
+                else f"no tensor has a dimension that is just `{name.value}`",
+                "a tensor that is always given must have it; or make it a scalar, which the caller passes"
+                if spare
+                else f"if one has a dimension made of `{name.value}`, declare that as a size and derive "
+                f"`{name.value}` from it; or make it a scalar, which the caller passes",
+            )
         kinds: list[tuple[str, Text]] = [("scalar", each.name) for each in self.spec.scalars]
         kinds += [("index", name) for name, _ in self.spec.indices]
         kinds += [("let", name) for name, _ in self.spec.lets]

@@ -6,6 +6,7 @@ operator means on a backend stands in operators.py.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 (
@@ -59,6 +60,14 @@ def infix(symbol: str, a: Code, b: Code) -> Code:
     binds = _BINDS[symbol]
     left = binds + 1 if binds == COMPARE else binds
     return Code(f"{a.at(left)} {symbol} {b.at(binds + 1)}", binds)
+
+
+def joined(symbol: str, codes: Iterable[Code]) -> Code:
+    """`a & b & c`, for operators that may be grouped in any way."""
+    first, *rest = codes
+    binds = _BINDS[symbol]
+    text = f" {symbol} ".join(code.at(binds) for code in (first, *rest))
+    return Code(text, binds) if rest else first
 
 
 def prefix(symbol: str, a: Code) -> Code:

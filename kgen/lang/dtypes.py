@@ -33,7 +33,12 @@ LIMITS: Final[dict[DType, tuple[int, int]]] = {
     "int": (-(2**64), 2**64),  # so that 2**63 - 1 can be written
 }
 
-_RANK: Final[dict[DType, int]] = {"int": -1, "float": 4, **{row.name: row.rank for row in ROWS}}
+# Of two types the wider one, a compile-time number's below all others of its kind.
+_RANK: Final[dict[DType, float]] = {
+    "int": -1,
+    **{row.name: at for at, row in enumerate(ROWS)},
+    "float": min(at for at, row in enumerate(ROWS) if row.kind == "float") - 0.5,
+}
 
 
 def torch_type(dtype: DType) -> str:

@@ -6,12 +6,11 @@ In: texts and the names in scope. Out: typed trees of sizes, scalars and numbers
 from __future__ import annotations
 
 from kgen.lang import syntax
-from kgen.lang.dtypes import LIMITS, widens
+from kgen.lang.dtypes import INTEGERS, LIMITS, widens
 from kgen.lang.infer import Scope
+from kgen.lang.operators import OPERATORS
 from kgen.lang.typed import Cast, Given, Index, Load, Op, Reduce, Ref, Scan, Value, walk
 from kgen.spec.located import Text
-
-_DEVICE_ONLY = ("sqrt", "rsqrt", "exp")
 
 
 def host(scope: Scope, text: Text, what: str) -> Value | None:
@@ -38,12 +37,12 @@ def host(scope: Scope, text: Text, what: str) -> Value | None:
             f"leave the cast out, or write min(..., {LIMITS[cut.dtype][1]}) for a bound",
         )
         return None
-    late = next((e for e in parts if isinstance(e, Op) and e.op in _DEVICE_ONLY), None)
+    late = next((e for e in parts if isinstance(e, Op) and OPERATORS[e.op].takes == "floats"), None)
     if late is not None:
         scope.report.add(
             "unknown-function",
             text.span,
-            f"`{late.op}` is worked out in kernels alone, and {what} before the launch",
+            f"`{late.op}` is only worked out in kernels, and {what} before the launch",
             "have the caller pass the number as a scalar",
         )
         return None
@@ -89,9 +88,7 @@ def _cuts(cast: Cast) -> bool:
     """Whether a cast to an integer may lose bits."""
     source = cast.arg.arg if isinstance(cast.arg, Cast) else cast.arg
     return (
-        source.dtype in LIMITS
-        and cast.dtype in ("u8", "i32")
-        and not widens(source.dtype, cast.dtype)
+        source.dtype in LIMITS and cast.dtype in INTEGERS and not widens(source.dtype, cast.dtype)
     )
 
 

@@ -17,6 +17,7 @@ from kgen.lang.dtypes import (
     CASTS,
     FLOATS,
     FOREIGN_NAMES,
+    INTEGERS,
     LITERALS,
     NARROW_FLOATS,
     WRAPS,
@@ -181,7 +182,7 @@ class Scope:
             self.report.add(
                 "wrong-rank",
                 expr.span,
-                f"`{tensor}` is no list of tensors",
+                f"`{tensor}` is not a list of tensors",
                 f"write {tensor}[a, b]",
             )
             return None
@@ -226,7 +227,7 @@ class Scope:
             self.report.add(
                 "unsupported-syntax",
                 span,
-                "`**` is for numbers alone: 2**31 - 1",
+                "`**` is only for numbers: 2**31 - 1",
                 "multiply instead",
             )
             return None
@@ -430,7 +431,7 @@ class Scope:
                 return None
             arg = coerced
         if arg.dtype in FLOATS and (name != "sum" or arg.dtype != "f32"):
-            help = "write sum[..](f32(...))" if name == "sum" else "of floats there are sums alone"
+            help = "write sum[..](f32(...))" if name == "sum" else "floats only have sums"
             self.report.add(
                 "wrong-type", arg_span, f"`{name}` does not take numbers of type {arg.dtype}", help
             )
@@ -487,7 +488,7 @@ class Scope:
         help = ""
         if dtype in NARROW_FLOATS:
             help = f"write {dtype}(...) to round it, or cast the other operand to f32"
-        elif dtype in ("i32", "u8"):
+        elif dtype in INTEGERS - {"i64"}:
             help = "cast the other operand to i64"
         self.report.add("wrong-type", span, problem, help)
         return None

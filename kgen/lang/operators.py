@@ -27,7 +27,8 @@ class Operator:
     outside the operands' integer type. `exact`: on whole numbers of any length, None where it is of floats.
     `interval`: of the operands' intervals; whole numbers. `numpy`: on arrays. The rest are
     texts: in a spec (and of numbers known at compile time), in a Triton kernel and in torch, there
-    for integers and conditions and for f32.
+    for integers and conditions and for f32. `torch_bound`: of integers, a tensor and a number of Python's,
+    where that is written otherwise.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Operator:
     torch: Form
     triton_floats: Form
     torch_floats: Form
+    torch_bound: Form | None = None
     compares: bool = False
     leaves: bool = False
     variadic: bool = False
@@ -72,20 +74,14 @@ def _between(symbol: str, **more: Any) -> dict[str, Any]:
 
 def _extreme(name: str, bound: str) -> dict[str, Any]:
     """The texts of `min` and `max`."""
-
-    def torch(a: Code, b: Code) -> Code:
-        for one, other in ((a, b), (b, a)):  # a number by itself is no tensor
-            if one.text.lstrip("-").isdigit():
-                return method(other, "clamp", f"{bound}={one}")
-        return call(f"torch.{name}imum", a, b)
-
     helper = "smaller" if name == "min" else "larger"
     return {
         "symbol": name,
         "takes": "numbers",
         "spec": _calls(name),
         "triton": _calls(f"tl.{name}imum"),
-        "torch": torch,
+        "torch": _calls(f"torch.{name}imum"),
+        "torch_bound": lambda a, b: method(a, "clamp", f"{bound}={b}"),
         "triton_floats": _calls(helper),
         "torch_floats": _calls(f"_{helper}"),
         "variadic": True,

@@ -97,7 +97,7 @@ def rename(scope: Scope, expr: Expr, index: str, to: Name) -> Expr:
 
 
 def asked(cond: Expr) -> list[str]:
-    """The optional tensor that `cond` asks for: alone, so that the choice is made at compile time."""
+    """The optional tensor that is all that `cond` asks for, so that the choice is one of compile time."""
     match cond:
         case Call("given", (), (Name(id),)):
             return [id]

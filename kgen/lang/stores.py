@@ -9,7 +9,7 @@ from kgen.lang.dtypes import FLOATS, LITERALS, DType, widens
 from kgen.lang.infer import Scope
 from kgen.lang.rewrite import winner
 from kgen.lang.syntax import Expr, Item, Name
-from kgen.lang.typed import Const, Index, Op, Store, Value
+from kgen.lang.typed import NO_AXES, Axes, Const, Index, Op, Store, Value
 from kgen.spec.located import Text
 from kgen.spec.model import StoreSpec, TensorSpec
 
@@ -21,80 +21,30 @@ def check_store(spec: StoreSpec, tensors: tuple[TensorSpec, ...], scope: Scope) 
     condition = syntax.parse(spec.when, report) if spec.when else None
     when = scope.infer(condition) if condition is not None else None
     value = scope.value(spec.value)
-    if target is None:
+    place = _place(spec, target, tensors, scope) if target is not None else None
+    if place is None:
         return None
-    if not isinstance(target, Item):
-        report.add(
-            "bad-syntax",
-            spec.target.span,
-            f"`{spec.target.value}` is not a place to store to",
-            "name a tensor and its indices: out[r, k]",
-        )
-        return None
-    tensor = next((t for t in tensors if t.name.value == target.base.id), None)
-    if tensor is None:
-        names = [t.name.value for t in tensors]
-        report.add(
-            "unknown-name",
-            target.base.span,
-            f"there is no tensor `{target.base.id}`",
-            nearest(target.base.id, names),
-        )
-        return None
-    if tensor.mode == "in":
-        report.add(
-            "store-to-input",
-            target.base.span,
-            f"`{target.base.id}` is an `in` tensor",
-            "declare it with mode: out, or inout if what it held before is read or survives",
-        )
-    scope.used.add(target.base.id)
-    if tensor.optional:
-        report.add(
-            "ungiven",
-            target.base.span,
-            f"`{target.base.id}` is optional; only tensors that are always given are stored to",
-        )
-    items = scope.items(target, tensor.name.value)
-    known = scope.tensors[tensor.name.value]
-    if when is not None and when.dtype != "bool" and spec.when is not None:
+    if spec.when is not None and when is not None and when.dtype != "bool":
         report.add("wrong-type", spec.when.span, "`when` must be a condition")
         return None
-    if items is None or value is None or known is None or (spec.when and when is None):
+    item, items = place
+    known = scope.tensors[item.base.id]
+    if value is None or known is None or (spec.when and when is None):
         return None
     axes = frozenset().union(*(item.axes for item in items))
-    if tensor.list is not None and not isinstance(items[0], Index | Const):
-        report.add(
-            "wrong-type",
-            target.items[0].span,
-            f"the list `{tensor.name.value}` is indexed by an index of the group",
-        )
-        return None
-    decided: frozenset[str] = frozenset()
+    decided = NO_AXES
     if spec.collide is not None:
-        found = _collide(scope, spec, spec.collide, target, axes, condition)
+        found = _collide(scope, spec, spec.collide, item, axes, condition)
         if found is None:
             return None
         when, decided = found
-    parts = [(spec.value, value)]
-    if spec.when is not None and when is not None:
-        parts.append((spec.when, when))
-    for text, part in parts:
-        extra = sorted(part.axes - axes)
-        if extra:
-            report.add(
-                "free-index",
-                text.span,
-                f"`{text.value}` varies with {listed(extra)}, the place "
-                f"`{spec.target.value}` does not",
-                f"reduce over `{extra[0]}`, or store to a place that varies with it",
-            )
-            return None
-    stored = _stored(value, known[0], spec.value, report)
+    stored = None
+    if not _varies_with_more(spec, value, when, axes, report):
+        stored = _stored(value, known[0], spec.value, report)
     if stored is None:
         return None
     return Store(
-        tensor=tensor.name.value,
+        tensor=item.base.id,
         items=items,
         value=stored,
         when=when,
@@ -108,21 +58,83 @@ def check_store(spec: StoreSpec, tensors: tuple[TensorSpec, ...], scope: Scope) 
     )
 
 
+def _place(
+    spec: StoreSpec, target: Expr, tensors: tuple[TensorSpec, ...], scope: Scope
+) -> tuple[Item, tuple[Value, ...]] | None:
+    """A place to store to and its typed indices."""
+    report = scope.report
+    if not isinstance(target, Item):
+        report.add(
+            "bad-syntax",
+            spec.target.span,
+            f"`{spec.target.value}` is not a place to store to",
+            "name a tensor and its indices: out[r, k]",
+        )
+        return None
+    name, span = target.base.id, target.base.span
+    tensor = next((t for t in tensors if t.name.value == name), None)
+    if tensor is None:
+        known = nearest(name, [t.name.value for t in tensors])
+        report.add("unknown-name", span, f"there is no tensor `{name}`", known)
+        return None
+    if tensor.mode == "in":
+        report.add(
+            "store-to-input",
+            span,
+            f"`{name}` is an `in` tensor",
+            "declare it with mode: out, or inout if what it held before is read or survives",
+        )
+    scope.used.add(name)
+    if tensor.optional:
+        report.add(
+            "ungiven",
+            span,
+            f"`{name}` is optional; only tensors that are always given are stored to",
+        )
+    items = scope.items(target, name)
+    if items is not None and tensor.list is not None and not isinstance(items[0], Index | Const):
+        report.add(
+            "wrong-type",
+            target.items[0].span,
+            f"the list `{name}` is indexed by an index of the group",
+        )
+        return None
+    return (target, items) if items is not None else None
+
+
+def _varies_with_more(
+    spec: StoreSpec, value: Value, when: Value | None, axes: Axes, report: Report
+) -> bool:
+    """Whether the value or the condition of a store varies with an index that its place does not."""
+    for text, part in ((spec.value, value), (spec.when, when)):
+        extra = sorted(part.axes - axes) if part is not None else []
+        if text is not None and extra:
+            report.add(
+                "free-index",
+                text.span,
+                f"`{text.value}` varies with {listed(extra)}, the place "
+                f"`{spec.target.value}` does not",
+                f"reduce over `{extra[0]}`, or store to a place that varies with it",
+            )
+            return True
+    return False
+
+
 def _collide(
     scope: Scope,
     spec: StoreSpec,
     text: Text,
     target: Item,
-    axes: frozenset[str],
+    axes: Axes,
     condition: Expr | None,
-) -> tuple[Value, frozenset[str]] | None:
+) -> tuple[Value, Axes] | None:
     """The store's condition with `collide` in it, and the index along which it decides."""
     words = text.value.split()
     if len(words) != 2 or words[0] not in ("first", "last"):
         scope.report.add(
             "bad-choice",
             text.span,
-            f"`{text.value}` is no value of `collide`",
+            f"`{text.value}` is not a value of `collide`",
             "write `first k` or `last k`: the point with the lowest or the highest k wins",
         )
         return None

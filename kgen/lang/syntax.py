@@ -100,7 +100,7 @@ _CONSTANTS = {
     "False": "write a comparison that does not hold: 0 != 0",
     "None": "every value is a number or a condition; write the number that stands for nothing: -1",
 }
-# The same for what is no Python: other languages' operators.
+# The same for what is not Python: other languages' operators.
 _FOREIGN = (
     ("&&", "write `and`"),
     ("||", "write `or`"),

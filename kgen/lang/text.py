@@ -78,6 +78,4 @@ def spec_text(value: Value, names: Mapping[str, str] = NO_NAMES) -> Code:
         case Op() if value.wraps:
             return call(f"wrap_{value.dtype}", show(replace(value, wraps=False)))
         case Op(op, args):
-            codes = [operand(arg) for arg in args]
-            plain = {"truncdiv": "floordiv", "truncmod": "mod"}.get(op, op)
-            return OPERATORS[plain].spec(*codes)
+            return OPERATORS[op].spec(*map(operand, args))

@@ -6,6 +6,7 @@ shared through `Ref`, a use of a let, whose own tree stands in `Group.lets`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -25,6 +26,15 @@ class Const:
     value: float
     dtype: DType
     axes: Axes = NO_AXES
+    sign: str = field(init=False, repr=False)  # 0.0 == -0.0, but they are two numbers
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sign", sign_of(self.value))
+
+
+def sign_of(value: float) -> str:
+    """`-` for -0.0, and nothing for any other number."""
+    return "-" if value == 0 and math.copysign(1, value) < 0 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +75,12 @@ class Ref:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """An element of a tensor, as it was before the group.
-
-    `safe`: shown to be in bounds at every point, so that it may happen where no branch takes it.
-    """
+    """An element of a tensor, as it was before the group."""
 
     tensor: str
     items: tuple[Value, ...]
     dtype: DType
     axes: Axes
-    safe: bool = False
     span: Span = field(default=NOWHERE, compare=False, repr=False)
 
 
@@ -188,7 +194,7 @@ class Scalar:
 class Tensor:
     """A tensor of the caller, or a list of `length` tensors, which is indexed first.
 
-    `low` and `high` are promised; `expected` is looked at in debug mode alone. `distinct`: no value
+    `low` and `high` are promised; `expected` is only looked at in debug mode. `distinct`: no value
     twice, but for `repeats` if that is given. `dims` are those of one tensor.
     """
 
@@ -217,6 +223,11 @@ class Tensor:
         return f"list of {self.type_text}" if self.length is not None else self.type_text
 
     @property
+    def shape(self) -> tuple[Value, ...]:
+        """Its dimensions, of a list its length first."""
+        return self.dims if self.length is None else (self.length, *self.dims)
+
+    @property
     def written(self) -> bool:
         """Whether the group may store to it."""
         return self.mode != "in"
@@ -237,7 +248,6 @@ class Store:
     """`tensor[items] = value` at every point of `axes` where `when` holds.
 
     `decided`: indices whose colliding points `when` has sorted out. `trusted`: why the rest is apart.
-    `safe`: shown to be in bounds at every point, as for a load.
     """
 
     tensor: str
@@ -251,7 +261,6 @@ class Store:
     value_text: str
     span: Span
     value_span: Span
-    safe: bool = False
 
 
 @dataclass(frozen=True, slots=True)

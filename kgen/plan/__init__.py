@@ -1,1 +1,13 @@
-"""How a group runs: roles, program axes, tiles and loops."""
+"""How a group runs: which programs there are and what each computes; and how a step runs.
+
+In: a `Proved`, or a `StepSpec` with its typed groups. Out: `Plan`, `StepPlan`; or diagnostics for a
+schedule, or an overlap, that can't be had. In reading order:
+
+- `plan.py`: stores with the same program axes are a role; every index of a role is a row, a tile, lanes
+  or a loop. `_agreed` gives each block name one size, since a kernel has one `TILE_c` for all its roles.
+- `streams.py`: which stages of a step conflict, and from that the fork, the joins and the events.
+- `stepnames.py`, `step.py`: the names, sizes and stages of a step.
+
+A plan chooses and proves nothing: over which indices programs may be laid is `Proved.laid`. A schedule
+never changes a result, so that any plan of a group is right; rules pick one, nothing is tuned.
+"""

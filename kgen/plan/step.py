@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kgen.analysis.places import loads_of
 from kgen.diagnostics import Report, nearest
-from kgen.lang.typed import Group
+from kgen.lang.typed import Group, Load, walk
+from kgen.plan.plan import roots
 from kgen.plan.stepnames import NAME, StepNames, StepTensor
 from kgen.plan.streams import Do, Names, Stage, every_stage, running_stages, schedule
 from kgen.spec.located import Text
@@ -148,12 +148,9 @@ class _Planner(StepNames):
             ]
             args = tuple((name, bound.get(name, name)) for name in names)
             base = {name: target.partition("[")[0] for name, target in args}
-            roots = [
-                root
-                for store in group.stores
-                for root in (*store.items, store.value, *([store.when] if store.when else []))
-            ]
-            loads = frozenset().union(*(loads_of(group, root) for root in roots))
+            values = [root for store in group.stores for root in roots(store)]
+            used = [each for value in values for each in walk(value, group.lets)]
+            loads = {each.tensor for each in used if isinstance(each, Load)}
             reads = frozenset(base[name] for name in loads if name in base)
             writes = frozenset(base[store.tensor] for store in group.stores if store.tensor in base)
         elif spec.kind == "call":
@@ -202,7 +199,7 @@ class _Planner(StepNames):
             self._fail(
                 "unknown-in-step",
                 text.span,
-                f"`{text.value}` is no tensor of a group here, and not under `engine`",
+                f"`{text.value}` is not a tensor of a group here, and not under `engine`",
                 (nearest(name, known) or "name a tensor")
                 + "; or add it to `engine` if only the engine sees it",
             )
@@ -285,7 +282,7 @@ class _Planner(StepNames):
             self._fail(
                 "bad-syntax",
                 text.span,
-                f"`{text.value}` is no condition on sizes and scalars",
+                f"`{text.value}` is not a condition on sizes and scalars",
                 "compare them: `G > 0`, `G > 0 and K > 1`",
             )
             return
@@ -295,7 +292,7 @@ class _Planner(StepNames):
                 self._fail(
                     "unknown-in-step",
                     text.span,
-                    f"`{name}` is no size or scalar of a group here",
+                    f"`{name}` is not a size or scalar of a group here",
                     nearest(name, known),
                 )
 

@@ -100,7 +100,7 @@ class StepNames:
                 self._fail(
                     "unknown-in-step",
                     stage.extent.span,
-                    f"`{stage.extent.value}` is no size or scalar of a group here",
+                    f"`{stage.extent.value}` is not a size or scalar of a group here",
                     nearest(stage.extent.value, numbers),
                 )
         for row, argument, target, group, span in self.rows:

@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import functools
 import importlib
-import inspect
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from ._launch import runs_kernels
-from ._reference import watchers
-from ._runtime import Expr, KgenCallError, Range, Signature, TensorArg, Values
+from ._launch import Launch, runs_kernels
+from ._runtime import Expr, Range, TensorArg, Values
+from ._trace import Access, Sum, dims_of, trace
+
+if TYPE_CHECKING:
+    from ._operator import Operator
 
 DEBUG = os.environ.get("KGEN_DEBUG", "0") not in ("", "0")
 _ROW = 16  # numbers in a row of the report; the first two are points
 _NEVER = 2**63 - 1
-
-Operator = Callable[..., None]
 
 
 class KgenDeviceCheckError(RuntimeError):
@@ -54,80 +54,65 @@ class Trusted:
 
 @dataclass(frozen=True)
 class Checks:
-    """A group's check: how to launch it, and what its notes mean.
+    """A group's check, and what its notes mean.
 
     Attributes:
-        launch: called with sizes, limits and buffers, and the group's arguments by name.
+        kernel: takes what the group's kernel does, and the buffers.
         extents: how many values each index takes.
         stores: the indices of each store of the group.
         checks: a row of the report each.
-        limits: the numbers that the check compares with.
         twins: indices that `collide` or `prefix` compare a declared one with, and that one.
         distinct: tensors whose elements that are read must differ.
         trusted: tensors with trusted stores.
     """
 
-    launch: Operator
+    kernel: Any
     extents: dict[str, str]
     stores: list[tuple[str, ...]]
-    checks: list[Check]
-    limits: tuple[str, ...]
+    checks: list[Check] = field(default_factory=list)
     twins: dict[str, str] = field(default_factory=dict)
     distinct: tuple[str, ...] = ()
     trusted: dict[str, Trusted] = field(default_factory=dict)
 
 
-def checked(signature: Signature) -> Callable[[Operator], Operator]:
-    """The operator itself; in debug mode one that checks each call first."""
+def check(operator: Operator, given: Mapping[str, Any]) -> None:
+    """Raise what is wrong with a call of an operator.
 
-    def decorate(operator: Operator) -> Operator:
-        if not DEBUG:
-            return operator
-        parameters = inspect.signature(operator)
-        package = operator.__module__.rpartition(".")[0]
-
-        @functools.wraps(operator)
-        def check(*args: object, **named: object) -> None:
-            bound = parameters.bind(*args, **named)
-            bound.apply_defaults()
-            checks = importlib.import_module(f"{package}.debug")
-            found = getattr(checks, signature.group.upper(), None)
-            if found is not None:
-                _Call(signature, found, bound.arguments).check(operator)
-            operator(*args, **named)
-
-        return check
-
-    return decorate
+    Raises:
+        KgenCallError: an argument does not fit.
+        KgenDeviceCheckError: what a tensor holds breaks what the spec declares.
+    """
+    call = operator.checked(given)
+    checks = getattr(importlib.import_module(f"{operator.module}.debug"), operator.name, None)
+    if checks is not None and call.launch is not None:
+        _Call(operator, checks, given, call.values, call.device).check()
 
 
 @dataclass
 class _Call:
     """A call under check."""
 
-    signature: Signature
+    operator: Operator
     checks: Checks
-    arguments: dict[str, Any]
-    values: Values = field(init=False)
+    given: Mapping[str, Any]
+    values: Values
+    device: torch.device
     read: dict[str, Tensor] = field(init=False)
     places: dict[str, Tensor] = field(init=False)
 
-    def check(self, operator: Operator) -> None:
+    def __post_init__(self) -> None:
+        self.signature = self.operator.signature
+
+    def check(self) -> None:
         """Raise what is wrong with the call."""
-        signature = self.signature
-        self.values = signature.bind(
-            tuple(self.arguments[name] for name in signature.tensors),
-            tuple(self.arguments[name] for name in signature.scalars),
-        )
-        if not signature.runs(self.values) or not any(map(self._points, self.checks.stores)):
+        if not any(map(self._points, self.checks.stores)):
             return  # nothing is stored, so nothing is read
-        device = next(each[0].device for each in map(self._tensors, signature.tensors) if each)
-        if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-            raise KgenCallError(
-                f"{signature.group}: KGEN_DEBUG=1 waits for the device to read what was found, which "
-                "a CUDA graph's capture forbids; call it outside, or unset KGEN_DEBUG"
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            raise self.signature.fail(
+                "KGEN_DEBUG=1 waits for the device to read what was found, which a CUDA graph's capture "
+                "forbids; call it outside, or unset KGEN_DEBUG"
             )
-        numbers = functools.partial(torch.full, dtype=torch.int64, device=device)
+        numbers = functools.partial(torch.full, dtype=torch.int64, device=self.device)
         self.read = {
             name: numbers((sum(t.numel() for t in self._tensors(name)),), 0)
             for name in self.checks.distinct
@@ -136,10 +121,10 @@ class _Call:
             name: numbers((sum(map(self._points, trusted.stores)),), -1)
             for name, trusted in self.checks.trusted.items()
         }
-        if runs_kernels(device):
+        if runs_kernels(self.device):
             self._launch(numbers((len(self.checks.checks), _ROW), -1))
         else:
-            self._watch(operator)
+            self._watch()
         for name in self.checks.distinct:
             self._distinct(name)
         for name in self.checks.trusted:
@@ -147,7 +132,7 @@ class _Call:
 
     def _tensors(self, name: str) -> list[Tensor]:
         """The tensors of an argument; none if it is not given."""
-        given = self.arguments[name]
+        given = self.given.get(name)
         return [] if given is None else [given] if isinstance(given, Tensor) else list(given)
 
     def _extent(self, index: str) -> int:
@@ -163,16 +148,19 @@ class _Call:
 
     def _launch(self, report: Tensor) -> None:
         report[:, 0] = _NEVER
-        limits = [Expr(text)(self.values) for text in self.checks.limits]
-        more = [*limits, report, *self.read.values(), *self.places.values()]
-        self.checks.launch(self.values, more, **self.arguments)
+        launch = Launch.of(self.operator.launch, self.checks.kernel)
+        buffers = {"_report_ptr": report}
+        buffers |= {f"_{name}_read_ptr": each for name, each in self.read.items()}
+        buffers |= {f"_{name}_places_ptr": each for name, each in self.places.items()}
+        prepared = launch.prepare(self.given, self.values, self.device, buffers)
+        launch.run(prepared, self.given)
         points = report[:, 0].tolist()
         number = next((at for at, point in enumerate(points) if point != _NEVER), None)
         if number is None:
             return
         # Once more, now that it is known whose details are wanted.
         report[:, 1] = report[:, 0]
-        self.checks.launch(self.values, more, **self.arguments)
+        launch.run(prepared, self.given)
         check = self.checks.checks[number]
         declared = self.signature.tensors[check.tensor]
         rank = len(declared.dims) + (declared.length is not None)
@@ -190,50 +178,33 @@ class _Call:
 
     # The reference, watched: the same notes without a kernel.
 
-    def _watch(self, operator: Operator) -> None:
-        names = {id(self.arguments[name]): name for name in self.signature.tensors}
+    def _watch(self) -> None:
         stores = dict.fromkeys(self.checks.trusted, 0)
 
-        def watch(
-            what: str,
-            tensor: Tensor | list[Tensor],
-            items: tuple[Tensor | int, ...],
-            where: Tensor | None,
-        ) -> None:
-            name = names.get(id(tensor))
-            if name is None:  # one tensor of a list
+        def watch(access: Access | Sum) -> None:
+            if isinstance(access, Sum):
                 return
-            device = self._tensors(name)[0].device
-            parts = [torch.as_tensor(item, device=device).to(torch.int64) for item in items]
-            mask = torch.ones((), dtype=torch.bool, device=device) if where is None else where
-            *parts, mask = torch.broadcast_tensors(*parts, mask)
-            inside, flat = torch.ones_like(mask), torch.zeros_like(parts[0])
-            for part, dim in zip(parts, self._dims(name), strict=True):
-                inside = inside & (part >= 0) & (part < dim)
-                flat = flat * dim + part
-            self._first(name, what, mask & ~inside, parts, None)
-            if what == "read":
+            name, mask, parts = access.name, access.mask, access.parts
+            self._first(name, access.what, mask & ~access.inside, parts, None)
+            if access.what == "read":
                 if name in self.read:
-                    self.read[name][flat[mask]] = 1
+                    self.read[name][access.flat[mask]] = 1
                 self._ranges(name, mask, parts)
             elif name in stores:
                 trusted = self.checks.trusted[name]
                 start = sum(map(self._points, trusted.stores[: stores[name]]))
-                place = self._numbers(trusted.stores[stores[name]], device)
+                place = self._numbers(trusted.stores[stores[name]])
                 shape = torch.broadcast_shapes(place.shape, mask.shape)
-                wanted = mask.expand(shape)
-                self.places[name][start + place.expand(shape)[wanted]] = flat.expand(shape)[wanted]
+                wanted, flat = mask.expand(shape), access.flat.expand(shape)
+                self.places[name][start + place.expand(shape)[wanted]] = flat[wanted]
                 stores[name] += 1
 
-        watchers.append(watch)
-        try:
-            operator(*self.arguments.values())
-        finally:
-            watchers.remove(watch)
+        trace(lambda own: self.operator.run_reference(own, self.values), self.given, watch)
 
-    def _numbers(self, axes: tuple[str, ...], device: torch.device) -> Tensor:
+    def _numbers(self, axes: tuple[str, ...]) -> Tensor:
         """The numbers of the points of some indices, a dimension for each index of the group."""
-        number = torch.zeros((1,) * len(self.checks.extents), dtype=torch.int64, device=device)
+        device, rank = self.device, len(self.checks.extents)
+        number = torch.zeros((1,) * rank, dtype=torch.int64, device=device)
         for at, index in enumerate(self.checks.extents):
             if index in axes:
                 shape = [1] * number.dim()
@@ -242,13 +213,11 @@ class _Call:
                 number = number * self._extent(index) + each
         return number
 
-    def _dims(self, name: str) -> list[int]:
+    def _dims(self, name: str) -> tuple[int, ...]:
         """The dimensions of a tensor, of a list its length first."""
-        tensors = self._tensors(name)
-        length = [len(tensors)] if self.signature.tensors[name].length is not None else []
-        return [*length, *tensors[0].shape]
+        return dims_of(self.given[name])
 
-    def _ranges(self, name: str, mask: Tensor, parts: list[Tensor]) -> None:
+    def _ranges(self, name: str, mask: Tensor, parts: tuple[Tensor, ...]) -> None:
         """The ranges of what is read of a tensor of integers."""
         declared = self.signature.tensors[name]
         if declared.dtype.is_floating_point or not mask.any():
@@ -266,7 +235,12 @@ class _Call:
             self._first(name, what, mask & ((found < low) | (found > high)), parts, found)
 
     def _first(
-        self, name: str, what: str, wrong: Tensor, parts: list[Tensor], value: Tensor | None
+        self,
+        name: str,
+        what: str,
+        wrong: Tensor,
+        parts: tuple[Tensor, ...],
+        value: Tensor | None,
     ) -> None:
         """Raise the first point at which a check fails."""
         if not wrong.any():

@@ -1,4 +1,4 @@
-"""The element types, one row each: the only table of them. Needs nothing.
+"""The element types, one row each, the wider after the narrower: the only table of them. Needs nothing.
 
 kgen types specs by it, its printers take each backend's name from it, and a generated package reads
 tensors' types and their ranges by it. `kind` is bool, integer or float; integers of 8 bits are unsigned.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ElementType:
-    """An element type. Of two the one of higher `rank` is the wider; `foreign`: others' names for it."""
+    """An element type; `foreign`: others' names for it."""
 
     name: str
     kind: str
@@ -19,7 +19,6 @@ class ElementType:
     signed: bool
     torch: str
     triton: str
-    rank: int
     foreign: tuple[str, ...] = ()
 
     @property
@@ -37,12 +36,12 @@ class ElementType:
 
 
 ROWS = (
-    ElementType("bool", "bool", 8, False, "bool", "int1", 0, ("boolean",)),
-    ElementType("u8", "integer", 8, False, "uint8", "uint8", 1, ("uint8", "byte")),
-    ElementType("i32", "integer", 32, True, "int32", "int32", 2, ("int32",)),
-    ElementType("i64", "integer", 64, True, "int64", "int64", 3, ("int64", "long")),
-    ElementType("f16", "float", 16, True, "float16", "float16", 5, ("float16", "half")),
-    ElementType("bf16", "float", 16, True, "bfloat16", "bfloat16", 5, ("bfloat16",)),
-    ElementType("f32", "float", 32, True, "float32", "float32", 6, ("float32", "float")),
+    ElementType("bool", "bool", 8, False, "bool", "int1", ("boolean",)),
+    ElementType("u8", "integer", 8, False, "uint8", "uint8", ("uint8", "byte")),
+    ElementType("i32", "integer", 32, True, "int32", "int32", ("int32",)),
+    ElementType("i64", "integer", 64, True, "int64", "int64", ("int64", "long")),
+    ElementType("f16", "float", 16, True, "float16", "float16", ("float16", "half")),
+    ElementType("bf16", "float", 16, True, "bfloat16", "bfloat16", ("bfloat16",)),
+    ElementType("f32", "float", 32, True, "float32", "float32", ("float32", "float")),
 )
 ELEMENTS = {row.name: row for row in ROWS}

@@ -1,23 +1,31 @@
-"""Compares kernel, reference and eager chain on drawn worlds, to the bit.
+"""Compares kernel, reference and eager chain on random worlds, to the bit.
 
-Needs torch alone. Buffers are compared whole, so that a store outside its place is seen as well as a wrong
-one.
+Needs torch and triton. Buffers are compared whole, so that a store outside its place is seen as well as a
+wrong one.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from ._draw import WORLDS, Buffer, World, bits, draw
-from ._runtime import LIMITS, Expr, KgenCallError, Signature, TensorArg, cdiv
+from ._operator import Operator
+from ._runtime import LIMITS, KgenCallError, Signature, TensorArg, Values
+from ._shared import Places, shared
+from ._trust import Inputs
 
-__all__ = ["Buffer", "Case", "World", "cdiv", "check", "check_operator", "check_refusals", "draw"]
+__all__ = ["Buffer", "Case", "World", "check", "check_operator", "check_refusals", "draw"]
+
+Masks = dict[tuple[str, int], torch.Tensor]
+
+# What an element of floats may be; the first stands for what another row stores.
+_FLOATS = (0.0, 0.0, 1.0, -3.0, float("nan"), float("inf"))
 
 
 @dataclass
@@ -25,29 +33,35 @@ class Case:
     """A group under test.
 
     Attributes:
-        signature: its parameters.
-        fused: the generated function.
-        reference: the torch reference: every argument, and the sizes named in `reference_sizes`.
+        operator: the group.
         eager: the chain that the group replaces, if the spec names one.
-        programs: how many programs a launch has, given the sizes.
-        undefined: written places that several rows may own: (tensor, dimension, index).
-        moved: tensors that only take over elements of others, NaN payloads and all.
-        trusted: tensors whose places the spec trusts to be distinct.
         eager_ulps: units in the last place that the eager chain may be away, summing otherwise.
+        moved: tensors that only take over elements of others, NaN payloads and all.
+        trusted: what the spec trusts, and why: loads, places and arithmetic to stay inside; and, by its
+            name, a tensor of which no place is stored to twice.
         edges: sizes at which the schedule changes (tile ends), by run-time size.
+        fused: the generated function.
     """
 
-    signature: Signature
-    fused: Callable[..., None]
-    reference: Callable[..., None]
-    reference_sizes: tuple[str, ...]
-    eager: Callable[..., None] | None
-    programs: Callable[[dict[str, Any]], int]
-    undefined: tuple[tuple[str, int, str], ...] = ()
-    trusted: tuple[str, ...] = ()
-    edges: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    operator: Operator
+    eager: Callable[..., None] | None = None
     eager_ulps: int = 0
     moved: tuple[str, ...] = ()
+    trusted: dict[str, str] = field(default_factory=dict)
+    edges: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    fused: Any = None
+
+    def __post_init__(self) -> None:
+        self.fused = self.fused or self.operator.public
+
+    @property
+    def signature(self) -> Signature:
+        """The group's parameters."""
+        return self.operator.signature
+
+    def programs(self, values: Values) -> int:
+        """How many programs a launch has."""
+        return self.operator.launch.programs(values)
 
     def eager_defaults(self, world: World) -> dict[str, Any]:
         """The defaults that the eager chain has as parameters."""
@@ -57,16 +71,35 @@ class Case:
 
     def run_reference(self, world: World) -> None:
         """The reference on a world, in place."""
-        sizes = {name: world.values[name] for name in self.reference_sizes}
-        scalars = {name: world.values[name] for name in self.signature.scalars}
-        absent = dict.fromkeys(world.absent, None)
-        self.reference(**world.arguments() | absent | scalars, **sizes)
+        self.operator.run_reference(world.arguments(), world.values)
+
+    def keep(self, world: World, chance: random.Random) -> str:
+        """Change a world until it keeps what the spec trusts; in words what it breaks, or nothing."""
+        if not self.trusted or not self.signature.runs(world.values):
+            return ""
+        run, apart = self._reference(world.values), frozenset(self.trusted) & {*world.buffers}
+        arguments = world.arguments()
+        return Inputs(self.signature, run, arguments, world.values, apart, chance).keep()
+
+    def shared(self, arguments: Mapping[str, Any], values: Values) -> Places:
+        """The elements of each tensor that rows share, by a value that the spec lets repeat."""
+        if not self.signature.runs(values):
+            return {}
+        return shared(self.signature, self._reference(values), arguments, values)
+
+    def _reference(self, values: Values) -> Callable[[dict[str, Any]], None]:
+        return lambda given: self.operator.run_reference(given, values)
 
 
-def differences(case: Case, start: World, a: World, b: World, ulps: int = 0) -> list[str]:
-    """Where two results of a world differ, as text; empty if they agree to the bit."""
+def differences(
+    case: Case, start: World, a: World, b: World, ulps: int = 0, ignored: Masks | None = None
+) -> list[str]:
+    """Where two results of a world differ, as text; empty if they agree to the bit.
+
+    `ignored` is what `undefined` gives, if it is known.
+    """
     found = []
-    ignored = _undefined(case, start)
+    ignored = undefined(case, start) if ignored is None else ignored
     for name, number, one, two in _pairs(a, b):
         differ = bits(one) != bits(two)
         if ulps and one.dtype.is_floating_point:
@@ -98,77 +131,61 @@ def _pairs(a: World, b: World) -> Iterator[tuple[str, int, torch.Tensor, torch.T
             yield name, number, one.base.cpu(), two.base.cpu()
 
 
-def _undefined(case: Case, start: World) -> dict[tuple[str, int], torch.Tensor]:
-    """Masks of what the spec leaves undefined.
-
-    That is what several points store to, by a spec that trusts them not to; and what several rows
-    own by a `distinct: except`, with all that they read there.
-    """
+def undefined(case: Case, start: World) -> Masks:
+    """Masks of what the spec leaves undefined: places that rows share, and what depends on them."""
     host = start.clone(torch.device("cpu"))
-    expected = host.clone()
-    masks = {
-        (name, number): torch.zeros(buffer.base.shape, dtype=torch.bool)
-        for name, each in host.buffers.items()
-        for number, buffer in enumerate(each)
+    places = {
+        n: sorted(each) for n, each in case.shared(host.arguments(), host.values).items() if each
     }
-    stored: dict[int, list[torch.Tensor]] = {}
-    # The reference modules of all groups of a package share this one.
-    helpers: Any = sys.modules[case.reference.__module__.rpartition(".")[0] + "._reference"]
-    helpers.recorder = lambda tensor, places: stored.setdefault(tensor.data_ptr(), []).append(
-        places
-    )
-    try:
+    bases: dict[int, torch.Tensor] = {}  # tensors that share a buffer share what is undefined
+    masks = {
+        (name, number): bases.setdefault(id(b.base), torch.zeros(b.base.shape, dtype=torch.bool))
+        for name, each in host.buffers.items()
+        for number, b in enumerate(each)
+    }
+    expected = host.clone()
+    if places:
         case.run_reference(expected)
-    finally:
-        helpers.recorder = None
-    for (name, number), marked in masks.items():
-        pointer = expected.buffers[name][number].view.data_ptr()
-        if pointer in stored:
-            counts = torch.bincount(torch.cat(stored[pointer]), minlength=marked.numel())
-            marked.logical_or_(counts > 1)
-    if _repeated(case, start):
-        _mark_shared(case, host, expected, masks)
-    owned = {tensor for tensor, _, _ in case.undefined}
-    for (name, number), mask in masks.items():
-        if mask.any() and name not in case.trusted and not owned:
-            raise AssertionError(
-                f"{case.signature.group}: several points store to one place of {name}"
-            )
-        for (
-            other,
-            at,
-        ), second in masks.items():  # tensors that share a buffer share what is undefined
-            if host.buffers[other][at].base is host.buffers[name][number].base:
-                mask.logical_or_(second)
+    for attempt in range(len(_FLOATS) if places else 0):
+        other = host.clone()
+        for name, flats in places.items():
+            for number, at in _elements(host, name, flats):
+                buffer = host.buffers[name][number]
+                mask = masks[name, number].as_strided(
+                    buffer.view.size(), buffer.view.stride(), buffer.view.storage_offset()
+                )
+                mask[at] = True
+                given = other.buffers[name][number].view
+                # What another row stores there, or anything.
+                stored = expected.buffers[name][number].view[at]
+                given[at] = stored if not attempt else _anything(case, name, host.values, attempt)
+        try:
+            case.run_reference(other)
+        except (IndexError, OverflowError):  # what is trusted does not hold
+            continue
+        for name, number, one, two in _pairs(other, expected):
+            masks[name, number].logical_or_(bits(one) != bits(two))
     return masks
 
 
-def _mark_shared(
-    case: Case, host: World, expected: World, masks: dict[tuple[str, int], torch.Tensor]
-) -> None:
-    for tensor, dim, index in case.undefined:
-        at = Expr(index)(host.values)
-        declared = case.signature.tensors[tensor]
-        view = host.buffers[tensor][0].view
-        mask = masks[tensor, 0]
-        marked = mask.as_strided(view.size(), view.stride(), view.storage_offset())
-        marked.select(dim, at).fill_(True)
-        low, high = declared.values.ends(host.values, *LIMITS[declared.dtype])
-        for value in {low, min(low + 1, high), min(low + 7, high), (low + high) // 2, high}:
-            other = host.clone()
-            other.buffers[tensor][0].view.select(dim, at).fill_(value)
-            case.run_reference(other)
-            for name, number, one, two in _pairs(other, expected):
-                masks[name, number] |= bits(one) != bits(two)
+def _elements(
+    world: World, name: str, flats: list[int]
+) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
+    """The elements of a tensor or a list with these numbers: which tensor, and their indices."""
+    count = world.buffers[name][0].view.numel()
+    for number, buffer in enumerate(world.buffers[name]):
+        own = [flat % count for flat in flats if flat // count == number]
+        yield number, torch.unravel_index(torch.tensor(own, dtype=torch.int64), buffer.view.shape)
 
 
-def _repeated(case: Case, world: World) -> bool:
-    for name, declared in case.signature.tensors.items():
-        if declared.distinct:
-            view = world.buffers[name][0].view
-            if view.unique().numel() < view.numel():
-                return True
-    return False
+def _anything(case: Case, name: str, values: Values, attempt: int) -> float:
+    """A value that an element may have."""
+    declared = case.signature.tensors[name]
+    if declared.dtype not in LIMITS:
+        return _FLOATS[attempt]
+    low, high = declared.values.ends(values, *LIMITS[declared.dtype])
+    some: tuple[int, ...] = (low, min(low + 1, high), min(low + 7, high), (low + high) // 2, high)
+    return some[attempt - 1]
 
 
 def _same(a: World, b: World) -> bool:
@@ -198,9 +215,10 @@ def check(case: Case, device: torch.device, *, replay: bool = False) -> None:
             eager = start.clone()
             case.eager(**eager.arguments() | case.eager_defaults(eager))
             results.append(("eager chain", eager))
+        ignored = undefined(case, start)
         for what, result in results:
             ulps = case.eager_ulps if what == "eager chain" else 0
-            found = differences(case, start, result, reference, ulps)
+            found = differences(case, start, result, reference, ulps, ignored)
             if found:
                 raise AssertionError(
                     f"{case.signature.group}, seed {seed}: {what} and reference differ at "
@@ -234,11 +252,11 @@ def _whole(case: Case) -> World:
     raise AssertionError(f"{case.signature.group}: no world without an empty tensor")
 
 
-def check_operator(case: Case, op: Callable[..., None], device: torch.device) -> None:
+def check_operator(case: Case, device: torch.device) -> None:
     """The registered operator: torch's opcheck, and torch.compile without a graph break."""
     start = _whole(case).clone(device)
     world = start.clone()
-    torch.library.opcheck(op, (), world.arguments())
+    torch.library.opcheck(case.operator.op, (), world.arguments())
     world, expected = start.clone(), start.clone()
 
     def step(arguments: dict[str, torch.Tensor | int]) -> None:
@@ -277,7 +295,13 @@ def _wrong_arguments(case: Case, world: World) -> Iterator[tuple[str, tuple[str,
         if name in world.absent:
             continue
         whole = [buffer.view for buffer in world.buffers[name]]
-        for what, wrong in _wrong_tensors(signature, declared, whole[-1]):
+        wrongs = [*_wrong_tensors(declared, whole[-1])]
+        for dim in _bound(signature, world, name):
+            shape = [size + (at == dim) for at, size in enumerate(whole[-1].shape)]
+            wrongs.append(("another shape", whole[-1].new_zeros(shape)))
+        if len(world.every()) - len(world.absent) > 1:
+            wrongs.append(("another device", whole[-1].to("meta")))
+        for what, wrong in wrongs:
             yield name, (what, [*whole[:-1], wrong] if name in world.lists else wrong)
         yield name, ("no tensor", None if not declared.optional else 7)
         if name in world.lists:
@@ -305,18 +329,26 @@ def _wrong_arguments(case: Case, world: World) -> Iterator[tuple[str, tuple[str,
             yield name, ("a value before its range", low - 1)
 
 
-def _wrong_tensors(
-    signature: Signature, declared: TensorArg, view: torch.Tensor
-) -> Iterator[tuple[str, torch.Tensor]]:
+def _bound(signature: Signature, world: World, name: str) -> Iterator[int]:
+    """The dimensions of a tensor that something else of a call fixes."""
+    given = {n: tensor for n, tensor in signature.tensors.items() if n not in world.absent}
+    texts = [dim.text for tensor in given.values() for dim in tensor.dims]
+    texts += [tensor.length.text for tensor in given.values() if tensor.length is not None]
+    for dim, expr in enumerate(signature.tensors[name].dims):
+        size = signature.sizes.get(expr.text)
+        listed = len(world.buffers[name]) > 1
+        if size is None or size.derived is not None or texts.count(expr.text) > 1 or listed:
+            yield dim
+
+
+def _wrong_tensors(declared: TensorArg, view: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     yield "another dtype", view.to(torch.int64 if view.dtype != torch.int64 else torch.int32)
     yield "another rank", view.unsqueeze(0)
-    yield "another device", view.to("meta")
-    fixed = any(dim.text not in signature.sizes for dim in declared.dims)
-    uses = [dim.text for tensor in signature.tensors.values() for dim in tensor.dims]
-    if fixed or any(uses.count(dim.text) > 1 for dim in declared.dims):
-        yield "another shape", view.new_zeros([size + 1 for size in view.shape])
     if declared.layout != "any" and view.shape[-1] > 1:
         wide = view.new_zeros([*view.shape[:-1], 2 * view.shape[-1]])
         yield "another stride", wide[..., ::2]
     if declared.mode != "in" and view.shape[0] > 1:
         yield "an expanded dimension", view[:1].expand(view.shape)
+    if declared.mode != "in" and sum(size > 1 for size in view.shape) > 1:
+        memory = view.new_zeros(sum(view.shape))
+        yield "elements that overlap", memory.as_strided(view.shape, [1] * view.dim())

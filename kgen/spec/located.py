@@ -121,7 +121,9 @@ def _convert(node: yaml.Node, text: str, file: str, report: Report, above: froze
         exact = same_line and end.column - mark.column == len(node.value) + 2 * quoted
         if exact and quoted:
             span = span.within(1, 1 + len(node.value))
-        return Text(node.value, span, exact)
+        # Halves of a character, as JSON escapes them, are made one.
+        value = node.value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return Text(value, span, exact)
     if isinstance(node, yaml.SequenceNode):
         return Items(tuple(_convert(item, text, file, report, above) for item in node.value), span)
     entries: dict[str, tuple[Text, Node]] = {}

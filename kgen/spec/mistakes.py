@@ -167,7 +167,7 @@ def _colon(stop: _Stop) -> Words:
 def _no_key(stop: _Stop, line: int | None = None) -> Words:
     return (
         stop.whole(stop.opened[0] if line is None else line),
-        "this line is no `key: value`",
+        "this line is not a `key: value`",
         "write a colon and a space after the key; indent a line that goes on with the value above",
     )
 
@@ -236,7 +236,7 @@ def _escape(stop: _Stop) -> Words:
     column = stop.column - 1
     shown = stop.text(stop.line)[column : column + 2]
     place = stop.span(column, column + 2)
-    return place, f"`{shown}` is no escape of YAML", "use single quotes"
+    return place, f"`{shown}` is not an escape of YAML", "use single quotes"
 
 
 _WORDS: tuple[tuple[str, Callable[[_Stop], Words]], ...] = (

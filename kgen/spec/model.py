@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import keyword
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -159,7 +160,7 @@ def shape_error(
             report.add(
                 "bad-choice",
                 node.span,
-                f"`{plain(node)}` is no value of `{path[-1]}`",
+                f"`{plain(node)}` is not a value of `{path[-1]}`",
                 f"write {context.get('expected')}".replace("'", "`"),
             )
         case _:
@@ -195,9 +196,7 @@ def flat(text: Text) -> Text:
 def line_of(block: Block, key: str) -> str:
     """Prose as one line."""
     text = text_of(block, key)
-    words = " ".join(text.value.split()) if text is not None else ""
-    # It stands in docstrings.
-    return words.replace(chr(92), "/").replace('"""', "'")
+    return " ".join(text.value.split()) if text is not None else ""
 
 
 def need(block: Block, key: str) -> Text:
@@ -322,18 +321,32 @@ def _check_names(group: GroupSpec, report: Report) -> None:
                 "duplicate-name", name.span, f"`{name.value}` is declared in line {first} too"
             )
         seen.setdefault(name.value, name)
+    forms = {each.name.value: "{0}_ptr|{0}_stride_[0-9]+|HAS_{0}" for each in group.tensors}
+    forms |= {index.value: "LANES_{0}|TILE_{0}" for index, _ in group.indices}
+    # A kernel's variables get other names where these are taken, its parameters keep them.
+    parameters = [*(name for name, _ in group.sizes), *(each.name for each in group.scalars)]
+    parameters += [tensor.name for tensor in group.tensors if tensor.list is not None]
+    for name in parameters:
+        for each, form in forms.items():
+            if re.fullmatch(form.format(re.escape(each)), name.value):
+                report.add(
+                    "bad-name",
+                    name.span,
+                    f"`{name.value}` is a parameter that the kernel has for `{each}`",
+                    f"write another: {name.value}_",
+                )
 
 
 # Words with a meaning in the language, and names that the generated modules use themselves.
 _RESERVED = frozenset(
     "bool u8 i32 i64 bf16 f16 f32 min max abs clamp sum count any all first cumsum cumprod prefix "
     "wrap_u8 wrap_i32 wrap_i64 "
-    "sqrt rsqrt exp given static true false self cls v device programs program pid op ops args rt "
-    "tl triton torch kernels reference launch testing package grid kernel "
+    "sqrt rsqrt exp given static true false self cls device programs program pid ops cdiv pick "
+    "tl triton torch kernels reference launch testing package grid kernel eager calls register "
     "runs_kernels configure no_jit warm define NAMESPACE CASE warmup num_warps num_stages "
     "num_ctas maxnreg launch_pdl enable_fp_fusion debug floor_div floor_mod multiply smaller larger "
-    "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError "
-    "KgenDeviceCheckError checked Check Checks Trusted".split()
+    "tree_sum tree_sum_rows bf16_to_f32 f32_to_bf16 Tensor KgenCallError Operator Signature TensorArg "
+    "KgenDeviceCheckError GROUPS Check Checks Trusted".split()
 )
 
 

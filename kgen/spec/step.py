@@ -5,7 +5,6 @@ In: a located tree whose shape the schema accepts. Out: `StepSpec`. Does not kno
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,8 +63,6 @@ class StepSpec:
     aux: tuple[Text, ...]
     beside: tuple[Text, ...]
     stages: tuple[StageSpec, ...]
-    file: str
-    sha256: str
 
     @property
     def class_name(self) -> str:
@@ -109,8 +106,6 @@ def read_step(path: Path, shown: str, report: Report) -> StepSpec | None:
         aux=names_of(overlap, "aux") or (),
         beside=names_of(overlap, "beside") or (),
         stages=stages,
-        file=shown,
-        sha256=hashlib.sha256(text.encode()).hexdigest(),
     )
     return step if len(report.diagnostics) == before else None
 

@@ -60,7 +60,6 @@ class Run:
     def __init__(self, package, budget):
         self.package, self.budget = package, budget
         self.started = time.monotonic()
-        self.ops = importlib.import_module(f"generated.{package}.ops")
         manifest = json.loads((ROOT / "generated" / package / "manifest.json").read_text())
         self.groups = list(manifest["groups"])
         self.cases = {
@@ -116,8 +115,7 @@ def reference(case):
         tensors = {name: arguments.get(name) for name in declared.tensors}
         scalars = tuple(arguments.get(name) for name in declared.scalars)
         values = declared.bind(tuple(tensors.values()), scalars)
-        names = (*declared.scalars, *case.reference_sizes)
-        case.reference(**tensors, **{name: values[name] for name in names})
+        case.operator.run_reference(arguments, values)
 
     return run
 
@@ -220,21 +218,18 @@ def moves_floats(arguments):
 
 def stress(run):
     """Many rows and more warps than planned: an in-place group must never read its own write."""
-    planned = run.ops.launch
-
-    def with_warps(warps):
-        return lambda *args, **options: planned(*args, **options | {"num_warps": warps})
 
     def work(case, arguments):
         expected = result(reference(case), arguments)
-        row = {}
+        row, launch = {}, case.operator.launch
+        planned = launch.warps
         for warps in (4, 8):
-            run.ops.launch = with_warps(warps)
+            launch.warps = warps
             try:
                 count = STRESS_RUNS if moves_floats(arguments) else STATE_RUNS
                 runs = [unequal(result(case.fused, arguments), expected) for _ in range(count)]
             finally:
-                run.ops.launch = planned
+                launch.warps = planned
             row[f"{warps} warps"] = next(filter(None, runs), {})
         return row
 

@@ -32,6 +32,16 @@ def load(folder: Path, name: str) -> ModuleType:
     return module
 
 
+def package(folder: Path, name: str, *specs: str) -> ModuleType:
+    """Build specs given as text, each with its group's name, as the package `pk` of `name`; import it."""
+    (folder / "pk").mkdir(parents=True)
+    for number, text in enumerate(specs):
+        (folder / "pk" / f"spec_{number}.yaml").write_text(text, encoding="utf-8")
+    build(folder / "pk", folder / "out")
+    load(folder / "out", name)
+    return importlib.import_module(f"{name}.pk")
+
+
 def unload(name: str) -> None:
     """Forget a package and all that is in it."""
     for each in [each for each in sys.modules if each.split(".")[0] == name]:

@@ -41,6 +41,10 @@ def static_values(signature: Any, facts: dict, tries: list[int]) -> list[dict[st
         wanted = {name: number if i % 2 == 0 else other for i, name in enumerate(declared)}
         known = chosen(signature, wanted, 7)
         values = {name: known[name] for name in names} | dict.fromkeys(flags, at % 2 == 0)
+        for name, (kind, _) in facts["parameters"].items():  # how many a tuple holds
+            if kind in ("addresses", "strides"):
+                count = signature.tensors[name.split("_stride_")[0]].length(known)
+                values[name] = 1 if kind == "strides" and at % 2 else count
         for block, size in facts["blocks"].items():
             extent = size if isinstance(size, int) else eval(size, {"min": min, "max": max}, known)
             values[block] = size if isinstance(size, int) else 1 << max(extent - 1, 0).bit_length()
@@ -50,15 +54,24 @@ def static_values(signature: Any, facts: dict, tries: list[int]) -> list[dict[st
 
 
 def arguments(
-    signature: Any, values: dict[str, int], offset: int, pad: int, *, optional: bool
+    signature: Any,
+    values: dict[str, int],
+    offset: int,
+    pad: int,
+    *,
+    optional: bool,
+    uneven: bool = False,
 ) -> dict[str, Any]:
-    """The arguments of a call with these sizes; `offset` and `pad` make odd starts and strides."""
+    """The arguments of a call with these sizes; `offset` and `pad` make odd starts and strides.
+
+    `uneven`: the tensors of a list have different ones.
+    """
     given: dict[str, Any] = {}
     for name, declared in signature.tensors.items():
         if declared.optional and not optional:
             continue
         count = declared.length(values) if declared.length is not None else 1
-        made = [_zeros(declared, values, offset, pad) for _ in range(count)]
+        made = [_zeros(declared, values, offset, pad + at * uneven) for at in range(count)]
         given[name] = made[0] if declared.length is None else made
     return {**given, **{name: values[name] for name in signature.scalars}}
 

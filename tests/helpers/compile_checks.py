@@ -27,22 +27,17 @@ def main(folder: str, package: str, combinations: str, *targets: str) -> None:
         if facts["check"] is None:
             continue
         parameters = facts["check_parameters"]
+        facts |= {"parameters": parameters}
         tiles = {size for size in facts["blocks"].values() if isinstance(size, int)}
-        pointers = {
-            name: ["pointer" if kind == "buffer" else kind, dtype]
-            for name, (kind, dtype) in parameters.items()
-        }
-        buffers = {
-            n.removesuffix("_ptr") for n, (kind, _) in parameters.items() if kind == "buffer"
-        }
-        signature = getattr(ops, group.upper())
+        buffers = {n.removesuffix("_ptr") for n in parameters if n.startswith("_")}
+        signature = ops.GROUPS[group].signature
         for values in blocks.static_values(signature, facts, json.loads(combinations)):
             for target in targets:
                 what = f"{group} {values} on {target}"
                 try:
                     kernel = compiled(
                         getattr(debug, facts["check"]),
-                        facts | {"parameters": pointers},
+                        facts,
                         values,
                         target_of(target),
                         {},

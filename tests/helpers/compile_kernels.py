@@ -45,6 +45,8 @@ def compiled(fn: Any, facts: dict, values: dict[str, int], target: GPUTarget, op
     for at, (name, (kind, dtype)) in enumerate(facts["parameters"].items()):
         if dtype == "constexpr" or name in left_out:
             signature[name], constants[at,] = "constexpr", values.get(name)
+        elif kind in ("addresses", "strides"):
+            signature[name] = (dtype,) * values[name]
         else:
             signature[name] = ("*" if kind == "pointer" else "") + TYPES.get(dtype, dtype)
     source = ASTSource(fn, signature, constants)
@@ -54,11 +56,7 @@ def compiled(fn: Any, facts: dict, values: dict[str, int], target: GPUTarget, op
 
 def tensor_of(parameter: str) -> str:
     """The tensor of a pointer, or of one of a list's addresses: `pool_3` is `pool`."""
-    return (
-        parameter.removesuffix("_ptr")
-        if parameter.endswith("_ptr")
-        else parameter.rsplit("_", 1)[0]
-    )
+    return re.sub(r"_ptr$|[._]\d+$", "", parameter)
 
 
 @dataclass(eq=False)
@@ -227,12 +225,12 @@ def problems_of(kernel: Any, facts: dict, values: dict[str, int], target: GPUTar
     if target.backend == "cuda":
         ptx = kernel.asm["ptx"]
         absent = {f"{n.removeprefix('HAS_')}_ptr" for n, value in values.items() if value is False}
-        runtime = [
-            (name, kind)
+        names = [
+            tensor_of(name) if kind in ("pointer", "addresses") else ""
             for name, (kind, dtype) in facts["parameters"].items()
             if dtype != "constexpr" and name not in absent
+            for _ in range(values[name] if kind in ("addresses", "strides") else 1)
         ]
-        names = [tensor_of(n) if kind in ("pointer", "address") else "" for n, kind in runtime]
         ptx_loads, ptx_stores, barriers, unknown = ptx_accesses(ptx, names)
         problems += unknown
         problems += barrier_problems(ptx_loads, ptx_stores, barriers, "in PTX")
@@ -255,7 +253,7 @@ def main(name: str, folder: str, package: str, combinations: str, *rest: str) ->
     manifest = json.loads((Path(folder) / package / "manifest.json").read_text())
     count, problems = 0, []
     for group, facts in manifest["groups"].items():
-        signature = getattr(ops, group.upper())
+        signature = ops.GROUPS[group].signature
         for values in blocks.static_values(signature, facts, json.loads(combinations)):
             fn = getattr(kernels, facts["kernel"])
             try:

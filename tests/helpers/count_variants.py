@@ -1,6 +1,6 @@
 """Counts what a package's groups compile when only run-time values change; prints JSON.
 
-A program: `python count_variants.py FOLDER PACKAGE`. A stand-in for Triton's driver compiles for sm_90 and
+A program: `python count_variants.py FOLDER PACKAGE [GROUP...]`. A stand-in for Triton's driver compiles for sm_90 and
 launches nothing, so that no GPU is needed. Each group is called with sizes and scalars of 0, 1, 2, 15, 16,
 17, 32 and -1 (moved into their ranges), with odd starts and strides, at two settings of its static values.
 """
@@ -77,7 +77,13 @@ class StandIn(DriverBase):
         return name
 
 
-def main(folder: str, package: str) -> None:
+def lists(arguments: dict[str, Any]) -> list[tuple[int, bool]]:
+    """How many tensors each list has, and whether their strides differ."""
+    several = [each for each in arguments.values() if isinstance(each, list)]
+    return [(len(each), len({tensor.stride() for tensor in each}) > 1) for each in several]
+
+
+def main(folder: str, package: str, *only: str) -> None:
     """Print, for each group, its launches, its static settings and the variants that were compiled."""
     triton.runtime.driver.set_active(StandIn())
     sys.path.insert(0, str(Path(folder).parent))
@@ -87,11 +93,14 @@ def main(folder: str, package: str) -> None:
         importlib.import_module(f"{name}.kernels"),
     )
     public = importlib.import_module(name)
-    ops.runs_kernels = lambda _: True  # although the tensors are on the CPU
+    importlib.import_module(f"{name}._operator").runs_kernels = lambda _: (
+        True
+    )  # although the tensors are on the CPU
     manifest = json.loads((Path(folder) / package / "manifest.json").read_text())
     counts = {}
-    for group, facts in manifest["groups"].items():
-        signature = getattr(ops, group.upper())
+    groups = {n: each for n, each in manifest["groups"].items() if n in only or not only}
+    for group, facts in groups.items():
+        signature = ops.GROUPS[group].signature
         runtime = [n for n in signature.order if not signature.declared(n).static]
         settings = set()
         StandIn.launches = 0
@@ -105,15 +114,15 @@ def main(folder: str, package: str) -> None:
                     values = blocks.chosen(signature, {**fixed, **wanted}, 5)
                 except ValueError:
                     continue
-                given = at % 2 == 0
+                given, uneven = at % 2 == 0, at % 5 == 0
                 arguments = blocks.arguments(
-                    signature, values, offset=at % 4, pad=at % 3, optional=given
+                    signature, values, at % 4, at % 3, optional=given, uneven=uneven
                 )
                 before = StandIn.launches
                 getattr(public, group)(**arguments)
                 if StandIn.launches > before:
                     flags = [given] * any(t.optional for t in signature.tensors.values())
-                    settings.add((*flags, *(values[n] for n in facts["static"])))
+                    settings.add((*flags, *lists(arguments), *(values[n] for n in facts["static"])))
         kernel = getattr(kernels, facts["kernel"])
         variants = sum(len(caches[0]) for caches in kernel.device_caches.values())
         counts[group] = {

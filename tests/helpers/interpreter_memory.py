@@ -185,10 +185,14 @@ def _watched_function(case: Any) -> Callable[..., None]:
         if used[0][0].device.type != "cpu":
             case.fused(**arguments)
             return
-        undefined = [tensor for name in case.trusted for tensor in tensors[name]]
-        for name, dim, index in case.undefined:
-            at = eval(index, {"min": min, "max": max}, values)
-            undefined += [t.select(dim, at) for t in tensors[name] if 0 <= at < t.shape[dim]]
+        undefined = []
+        for name, flats in case.shared(arguments, values).items():
+            count = tensors[name][0].numel()
+            for flat in flats:
+                tensor = tensors[name][flat // count]
+                undefined.append(
+                    tensor[tuple(map(int, np.unravel_index(flat % count, tensor.shape)))]
+                )
         with watching(Watch(used, undefined)):
             case.fused(**arguments)
 

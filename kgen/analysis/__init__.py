@@ -1,1 +1,0 @@
-"""What is proved about a group."""

@@ -1,1 +1,0 @@
-"""A plan to text; Jinja only lays out files."""

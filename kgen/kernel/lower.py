@@ -1,0 +1,712 @@
+"""From a plan to a kernel: what each program computes, every value in the outermost place that can hold it.
+
+In: a `Plan`. Out: a `Kernel` whose loads come before its stores, without barriers. Decides nothing that the
+plan or what is proved does not say: a load's mask is the axes that it varies with and the guards that it
+needs; `watched`: all that the spec has around it, for debug mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Iterable
+from dataclasses import dataclass, field, replace
+
+from kgen.kernel import ir
+from kgen.kernel.ir import (
+    Arg,
+    Axes,
+    Bind,
+    Branch,
+    Carried,
+    Cast,
+    Chosen,
+    Expr,
+    Kernel,
+    Lane,
+    Load,
+    Loop,
+    Merged,
+    Num,
+    Op,
+    Program,
+    Reduce,
+    Scan,
+    Select,
+    Spread,
+    Stmt,
+    Store,
+    Var,
+)
+from kgen.lang import typed
+from kgen.lang.dtypes import FLOATS, LIMITS, LITERALS, DType, own_type
+from kgen.lang.typed import Group, Value, walk
+from kgen.plan.plan import Plan, Role
+from kgen.prove.contexts import Exists, Guards, guards_of, joined, launched, split, within
+
+_LIMIT = 2**31 - 1
+_LONG = 8  # parts of what is combined beyond which it gets a name
+
+
+def lower(plan: Plan, *, watched: bool = False) -> Kernel:
+    """The kernel of a plan."""
+    names: set[str] = set()
+    roles = tuple(_Role(plan, role, watched, names).lowered() for role in plan.roles)
+    return Kernel(f"{plan.group.name}_kernel", plan.group.summary, roles, plan.warps)
+
+
+@dataclass(slots=True)
+class _Scope:
+    """A body while it is filled: of a role, a loop or one side of a branch; what is known in it."""
+
+    parent: _Scope | None
+    depth: int
+    stmts: list[Stmt] = field(default_factory=list)
+    known: dict[Hashable, Expr] = field(default_factory=dict)
+    indices: dict[str, Var] = field(default_factory=dict)
+    carried: list[Carried] = field(default_factory=list)
+    axis: str = ""
+    chosen: Guards = ()  # of compile time, that hold on this side of a branch
+
+    def inner(self, axis: str = "", chosen: Guards = ()) -> _Scope:
+        """A body inside this one."""
+        return _Scope(self, self.depth + 1, axis=axis, chosen=chosen)
+
+    def chain(self) -> Iterable[_Scope]:
+        """This body and those around it, the innermost first."""
+        here: _Scope | None = self
+        while here is not None:
+            yield here
+            here = here.parent
+
+    def find(self, key: Hashable, axes: Iterable[str]) -> Expr | None:
+        """What is bound already for a value of some indices, none of which is bound again since."""
+        for each in self.chain():
+            if key in each.known:
+                return each.known[key]
+            if each.axis in axes:
+                return None
+        return None
+
+    def lanes(self, name: str) -> Var:
+        """The variable of an index."""
+        return next(each.indices[name] for each in self.chain() if name in each.indices)
+
+
+@dataclass(slots=True)
+class _Role:
+    """The lowering of one role."""
+
+    plan: Plan
+    role: Role
+    watched: bool
+    names: set[str]
+    scopes: dict[str, _Scope] = field(default_factory=dict)
+    order: Axes = ()
+    first: bool = False  # whether what is lowered is done by the first program only
+
+    @property
+    def group(self) -> Group:
+        return self.plan.group
+
+    # The role.
+
+    def lowered(self) -> ir.Role:
+        """The role's body."""
+        root = _Scope(None, 0)
+        axes = tuple(self._axis(each.index) for each in self.role.axes.values())
+        self.order = tuple(axis.index for axis in axes if axis.kind != "row")
+        programs = self._lay(axes, root)
+        stores: list[Stmt] = []
+        looped: dict[tuple[str, ...], list[typed.Store]] = {}
+        for store in (*self.role.stores, *self.role.once):
+            loops = self.role.loops(self.group, store)
+            if loops:
+                looped.setdefault(loops, []).append(store)
+        loops_ = [self._store_loop(over, group, root) for over, group in looped.items()]
+        for store in (*self.role.stores, *self.role.once):
+            if not self.role.loops(self.group, store):
+                stores.append(self._store(store, root))
+        return ir.Role(axes, programs, (*root.stmts, *loops_, *stores))
+
+    def _axis(self, index: str) -> ir.Axis:
+        axis = self.role.axes[index]
+        width = None if axis.kind == "row" else Arg(axis.block, "int")
+        return ir.Axis(index, axis.kind, width, axis.tile, self._extent(index, None))
+
+    def _lay(self, axes: tuple[ir.Axis, ...], root: _Scope) -> Expr:
+        """Bind the role's indices; how many programs it has."""
+        program = [axis for axis in axes if axis.kind in ("row", "tile")]
+        number: Expr = Program()
+        if len(program) > 1:
+            number = self._bind("program", number, root)
+        total: Expr = Num(1, "i32")
+        for at, axis in reversed(list(enumerate(program))):
+            count = self._count(axis)
+            dtype: DType = "int" if count.dtype == total.dtype == "int" else "i32"
+            total = count if total == Num(1, "i32") else self._op("mul", count, total, dtype=dtype)
+            here = number
+            if at > 0 and axis.kind == "tile":
+                count = self._bind(f"tiles_{axis.index}", count, root)
+            if at > 0:
+                here = self._op("mod", number, count, dtype="i32", rounds="zero")
+                number = self._op("floordiv", number, count, dtype="i32", rounds="zero")
+            if axis.kind == "row":
+                self._index(axis, Cast(here, "i64", ()), root)
+            else:
+                self._block(axis, here, root)
+        for axis in axes:
+            if axis.kind == "lanes":
+                self._block(axis, None, root)
+        return total
+
+    def _count(self, axis: ir.Axis) -> Expr:
+        """How many programs an axis has: at most 2**31 - 1, which the launch checks."""
+        count = self._extent(axis.index, "i32")
+        if axis.width is None:
+            return count if count.dtype == "int" else cast(count, "i32")
+        dtype = self._lane_type(axis.index)
+        up = self._op("add", cast(count, dtype), axis.width, dtype=dtype)
+        up = self._op("sub", up, Num(1, "int"), dtype=dtype)
+        return cast(self._op("floordiv", up, axis.width, dtype=dtype, rounds="zero"), "i32")
+
+    def _tile(self, index: str) -> int:
+        return (
+            self.role.axes[index].tile
+            or 1 << max(self.plan.proved.ends[index][1] - 1, 0).bit_length()
+        )
+
+    def _lane_type(self, index: str) -> DType:
+        """The type that holds an index and what its last block has beyond its end."""
+        return "i32" if self.plan.proved.ends[index][1] + self._tile(index) <= _LIMIT else "i64"
+
+    def _block(self, axis: ir.Axis, start: Expr | None, scope: _Scope) -> None:
+        """Bind the lanes of an axis: all of them, or those of tile number `start`."""
+        assert axis.width is not None
+        dtype = self._lane_type(axis.index)
+        lanes = cast(Lane(axis.index, (axis.index,)), dtype)
+        if start is not None:
+            begin = self._op("mul", cast(start, dtype), axis.width, dtype=dtype)
+            lanes = self._op("add", begin, lanes, dtype=dtype)
+        self._index(axis, lanes, scope)
+
+    def _index(self, axis: ir.Axis, value: Expr, scope: _Scope) -> None:
+        var = self._fresh(axis.index, value.dtype, value.axes, scope)
+        scope.stmts.append(Bind(var, value, index=axis.index))
+        scope.indices[axis.index] = var
+
+    def _inside(self, index: str, scope: _Scope) -> Expr:
+        """Whether a lane is one of the index's values."""
+        home = next(each for each in scope.chain() if index in each.indices)
+        key = ("inside", index)
+        if key not in home.known:
+            lane = home.indices[index]
+            extent = self._extent(index, lane.dtype)
+            wide = extent.dtype == "i64" and lane.dtype == "i32"
+            test = self._op("lt", cast(lane, "i64") if wide else lane, extent)
+            home.known[key] = self._bind(f"{index}_in", test, home)
+        return home.known[key]
+
+    def _extent(self, index: str, dtype: DType | None) -> Expr:
+        """How many values an index takes; as i32 or i64 if it is not a compile-time number."""
+        value = host(self.group, self.group.extents[index], self.plan.proved.down)
+        match value:
+            case Cast(Arg() as size, _) if size.dtype != "int":
+                return cast(size, dtype) if dtype is not None and dtype != "i32" else size
+        return value
+
+    # Stores.
+
+    def _store(self, store: typed.Store, scope: _Scope) -> Store:
+        self.first = store in self.role.once and bool(self.role.program)
+        outer, inner = (guards_of(self.group, store, inside=each) for each in (False, True))
+        when = split(self.group, store.when, positive=True) if store.when is not None else ()
+        conditions = self._guards(when, outer, scope)
+        value = self._typed(store.value, inner, scope)
+        items = tuple(self.value(item, inner, scope) for item in store.items)
+        chosen, items = self._choose(store.tensor, items, scope)
+        axes = self._ordered(store.axes)
+        mask = [self._inside(index, scope) for index in axes] + conditions
+        if self.first:
+            mask.append(self._op("eq", Program(), Num(0, "i32")))
+        self.first = False
+        note = f"{store.target_text}: {store.value_text}"
+        return Store(store.tensor, chosen, items, value, _each(mask), axes, note)
+
+    def _store_loop(self, over: tuple[str, ...], stores: list[typed.Store], scope: _Scope) -> Loop:
+        """The stores that go through the same loops."""
+        inner, start = self._open(over[0], scope)
+        body: list[Stmt] = []
+        if len(over) > 1:
+            body.append(self._store_loop(over[1:], stores, inner))
+        else:
+            body += [self._store(store, inner) for store in stores]
+        return self._closed(over[0], start, inner, body)
+
+    def _open(self, index: str, scope: _Scope) -> tuple[_Scope, Var]:
+        """The body of a loop over an index, its lanes bound."""
+        inner, axis = scope.inner(axis=index), self._axis(index)
+        dtype = self._lane_type(index)
+        start = self._fresh(f"{index}_start", dtype, (), inner)
+        lanes = self._op("add", start, cast(Lane(index, (index,)), dtype), dtype=dtype)
+        self._index(axis, lanes, inner)
+        return inner, start
+
+    def _closed(self, index: str, start: Var, inner: _Scope, body: list[Stmt]) -> Loop:
+        axis = self._axis(index)
+        assert axis.width is not None
+        extent = self._extent(index, start.dtype)
+        return Loop(index, start, extent, axis.width, tuple(inner.carried), (*inner.stmts, *body))
+
+    # Values.
+
+    def value(self, value: Value, guards: Guards, scope: _Scope) -> Expr:
+        """A value; what it loads, reduces or names is bound first."""
+        match value:
+            case typed.Const() | typed.Param() | typed.Given():
+                return host(self.group, value)
+            case typed.Index(name):
+                return cast(scope.lanes(name), "i64")
+            case typed.Ref(name):
+                return self._let(name, guards, scope)
+            case typed.Load():
+                return self._load(value, guards, scope)
+            case typed.Cast(arg, dtype):
+                return cast(self.value(arg, guards, scope), dtype)
+            case typed.Select():
+                return self._select(value, guards, scope)
+            case typed.Reduce():
+                return self._reduced(value, guards, scope)
+            case typed.Scan():
+                return self._scanned(value, guards, scope)
+            case typed.Op(op, args, dtype):
+                parts = [self.value(arg, guards, scope) for arg in args]
+                down = value in self.plan.proved.down or dtype == "int"
+                return self._op(op, *parts, dtype=dtype, rounds="down" if down else "zero")
+
+    def _typed(self, value: Value, guards: Guards, scope: _Scope) -> Expr:
+        """A value that is not a compile-time number."""
+        found = self.value(value, guards, scope)
+        return cast(found, own_type(value.dtype)) if found.dtype in LITERALS else found
+
+    def _let(self, name: str, guards: Guards, scope: _Scope) -> Expr:
+        let = self.group.lets[name]
+        variant = self.plan.proved.contexts.variant(name, guards)
+        needs = self._needs_of_let(name, variant)
+        key = ("let", name, needs, self._once(let.value))
+        known = scope.find(key, let.value.axes)
+        if known is not None:
+            return known
+        before = len(self.scopes)
+        value = self._typed(let.value, variant, scope)
+        note = f"{name}: {let.text}"
+        if isinstance(value, Var):
+            home = self.scopes[value.name]
+            new = (
+                value.name in [*self.scopes][before:]
+            )  # one that was there is in use under its name
+            home.known[key] = self._called(value, name, note, home) if new else value
+        else:
+            home = self._home(value, scope)
+            home.known[key] = self._bind(name, value, home, note)
+        return home.known[key]
+
+    def _called(self, var: Var, name: str, note: str, home: _Scope) -> Var:
+        """A variable under the name of a let, if it was bound for it; else as it is."""
+        last = home.stmts[-1] if home.stmts else None
+        new = self._fresh(name, var.dtype, var.axes, home)
+        match last:
+            case Bind(bound, value, "") if bound == var:
+                home.stmts[-1] = Bind(new, value, note)
+            case Branch(merged=(Merged() as merged,), note="") if merged.var == var:
+                home.stmts[-1] = replace(last, merged=(replace(merged, var=new),), note=note)
+            case _:
+                return var
+        for known, expr in [*home.known.items()]:
+            if expr == var:
+                home.known[known] = new
+        return new
+
+    def _needs_of_let(self, name: str, guards: Guards) -> Hashable:
+        """What tells the variants of a let apart."""
+        return guards if self.watched else self.plan.proved.needs.of_let(name, guards)
+
+    def _once(self, value: Value) -> bool:
+        """Whether a value is another one in the first program than what other stores make of it."""
+        if not self.first:
+            return False
+        written = {store.tensor for store in self.group.stores}
+        loads = (e for e in walk(value, self.group.lets) if isinstance(e, typed.Load))
+        return any(load.tensor in written for load in loads)
+
+    # Loads and their masks.
+
+    def _load(self, load: typed.Load, guards: Guards, scope: _Scope) -> Expr:
+        needed = guards if self.watched else self.plan.proved.needs.of_load(load, guards)
+        once = self._once(load)
+        key = ("load", load, needed, once)
+        known = scope.find(key, load.axes)
+        if known is not None:
+            return known
+        items = tuple(self.value(item, guards, scope) for item in load.items)
+        own = self._ordered(frozenset(axis for item in items for axis in item.axes))
+        exist = [cond.index for cond, _ in needed if isinstance(cond, Exists)]
+        conditions = self._guards(
+            tuple(guard for guard in needed if not isinstance(guard[0], Exists)), guards, scope
+        )
+        if once:
+            conditions.append(self._op("eq", Program(), Num(0, "i32")))
+        chosen, items = self._choose(load.tensor, items, scope)
+        mask = self._mask(own, conditions, scope)
+        forced = self._chosen_scope(needed, guards, load, scope)
+        found = Load(load.tensor, chosen, items, _each(mask), load.dtype, own)
+        home = self._home(found, scope, forced)
+        # Outside the loop over an index nothing says that it has a value.
+        mask += [c for index in exist if index not in own for c in self._exists(index, home)]
+        found = replace(found, mask=_each(mask))
+        home.known[key] = self._bind(f"{load.tensor}_value", found, home)
+        return home.known[key]
+
+    def _choose(
+        self, tensor: str, items: tuple[Expr, ...], scope: _Scope
+    ) -> tuple[Expr | None, tuple[Expr, ...]]:
+        """Which tensor of a list is meant, and the indices in it."""
+        if self.group.tensors[tensor].length is None:
+            return None, items
+        key = ("chosen", tensor, items[0])
+        known = scope.find(key, items[0].axes)
+        if known is None:
+            at = items[0]
+            chosen = Chosen(tensor, at, at.axes)
+            home = self._home(chosen, scope)
+            home.known[key] = known = self._bind(f"{tensor}_chosen", chosen, home)
+        return known, items[1:]
+
+    def _mask(self, own: Axes, conditions: list[Expr], scope: _Scope) -> list[Expr]:
+        """The mask of a load that varies with `own`; what varies with more holds for any lane of that."""
+        mask = [self._inside(index, scope) for index in own]
+        wide = [cond for cond in conditions if set(cond.axes) - set(own)]
+        mask += [cond for cond in conditions if cond not in wide]
+        if not wide:
+            return mask
+        extra = self._ordered(frozenset(axis for cond in wide for axis in cond.axes) - {*own})
+        total = wide[0]
+        for cond in wide[1:]:
+            total = self._op("and", total, cond)
+        for axis in reversed(extra):
+            left = tuple(each for each in total.axes if each != axis)
+            inside = (self._inside(axis, scope),)
+            some = Reduce("any", axis, total, inside, "bool", left)
+            total = self._bind(f"any_{axis}", some, self._home(some, scope))
+        return [*mask, total]
+
+    def _guards(self, guards: Guards, known: Guards, scope: _Scope) -> list[Expr]:
+        """Guards as conditions, those left out that hold wherever the program is."""
+        found: list[Expr] = []
+        always = {*launched(self.group), *(g for each in scope.chain() for g in each.chosen)}
+        for guard in guards:
+            cond, positive = guard
+            if isinstance(cond, Exists):
+                found += self._exists(cond.index, scope)
+            elif guard not in always:
+                before = known[: known.index(guard)] if guard in known else known
+                test = self._condition(cond, before, scope)
+                found.append(test if positive else self._op("not", test))
+        return found
+
+    def _condition(self, cond: Value, guards: Guards, scope: _Scope) -> Expr:
+        """A condition that guards something, wherever it was met first."""
+        known = scope.find(("condition", cond), cond.axes)
+        return known if known is not None else self.value(cond, guards, scope)
+
+    def _exists(self, index: str, scope: _Scope) -> list[Expr]:
+        """That an index has a value: programs have one, and so has a loop's turn."""
+        axis = self.role.axes[index]
+        looped = any(each.axis == index for each in scope.chain())
+        if axis.kind in ("row", "tile") or looped or self.plan.proved.ends[index][0] > 0:
+            return []
+        extent = self._extent(index, "i32")
+        zero = Num(0, "int")
+        return [self._op("gt", extent, zero)]
+
+    def _chosen_scope(
+        self, needed: Guards, guards: Guards, load: typed.Load, scope: _Scope
+    ) -> _Scope | None:
+        """The side of a branch that a load must stay in: where a needed choice of compile time was made."""
+        optional = self.group.tensors[load.tensor].optional
+        wanted = {g for g in needed if not isinstance(g[0], Exists) and _compile_time(g[0])}
+        if optional:
+            wanted |= {g for g in guards if g[0] == typed.Given(load.tensor)}
+        return next((each for each in scope.chain() if wanted & {*each.chosen}), None)
+
+    # Choices.
+
+    def _select(self, value: typed.Select, guards: Guards, scope: _Scope) -> Expr:
+        cond = value.cond
+        yes = joined(guards, split(self.group, cond, positive=True))
+        no = joined(guards, split(self.group, cond, positive=False))
+        if _compile_time(cond):
+            return self._branch(value, yes, no, guards, scope)
+        test = self.value(cond, guards, scope)
+        for guard in split(self.group, cond, positive=True):
+            if guard[0] == cond and guard[1]:
+                scope.known.setdefault(("condition", cond), test)
+        then, other = self._typed(value.then, yes, scope), self._typed(value.other, no, scope)
+        axes = self._spanned(test, then, other)
+        return Select(test, then, other, value.dtype, axes)
+
+    def _branch(
+        self, value: typed.Select, yes: Guards, no: Guards, guards: Guards, scope: _Scope
+    ) -> Expr:
+        """A choice of compile time: only the side that is taken is compiled."""
+        key = ("branch", value, self._needs(value, guards), self._once(value))
+        known = scope.find(key, value.axes)
+        if known is not None:
+            return known
+        test = self.value(value.cond, guards, scope)
+        sides: list[tuple[_Scope, Expr]] = []
+        for arm, inner_guards, positive in ((value.then, yes, True), (value.other, no, False)):
+            inner = scope.inner(chosen=split(self.group, value.cond, positive=positive))
+            sides.append((inner, self._typed(arm, inner_guards, inner)))
+        axes = self._ordered(frozenset(axis for _, expr in sides for axis in expr.axes))
+        spread = [
+            expr if expr.axes == axes else Spread(expr, expr.dtype, axes) for _, expr in sides
+        ]
+        bodies = [tuple(inner.stmts) for inner, _ in sides]
+        outside = [var for inner, expr in sides for var in _free((*inner.stmts,), (expr,))]
+        home = self._deepest(outside, scope)
+        around = next((each for each in scope.chain() if each.chosen), None)
+        if any(bodies) and around is not None and around.depth > home.depth:
+            home = around  # what is loaded here may need that choice as well
+        var = self._fresh("chosen", value.dtype, axes, home)
+        home.stmts.append(Branch(test, bodies[0], bodies[1], (Merged(var, spread[0], spread[1]),)))
+        home.known[key] = var
+        return var
+
+    # Reductions and scans.
+
+    def _reduced(self, value: typed.Reduce, guards: Guards, scope: _Scope) -> Expr:
+        index, kind = value.index, value.kind
+        inner_guards = joined(within(guards, index), ((Exists(index), True),))
+        if kind == "first":
+            return self._first(value, guards, scope)
+        needs = self._needs(value.arg, inner_guards)
+        key = ("reduce", value, needs, self._once(value))
+        known = scope.find(key, value.axes)
+        if known is not None:
+            return known
+        whole = "tree" if value.dtype in FLOATS else kind
+        found = self._combined(whole, index, value.arg, inner_guards, scope)
+        self._remember(key, found)
+        return found
+
+    def _first(self, value: typed.Reduce, guards: Guards, scope: _Scope) -> Expr:
+        """The least place where a condition holds, apart from the fallback, whose indices are free."""
+        assert value.none is not None
+        inner_guards = joined(within(guards, value.index), ((Exists(value.index), True),))
+        key = (
+            "first",
+            value.arg,
+            value.index,
+            self._needs(value.arg, inner_guards),
+            self._once(value),
+        )
+        found = scope.find(key, value.arg.axes - {value.index})
+        if found is None:
+            found = self._combined("min", value.index, value.arg, inner_guards, scope, place=True)
+            self._remember(key, found)
+        none = self._typed(value.none, guards, scope)
+        missing = self._op("eq", found, Num(LIMITS["i64"][1], "int"))
+        axes = self._spanned(found, none)
+        return Select(missing, none, found, "i64", axes)
+
+    def _needs(self, value: Value, guards: Guards) -> Hashable:
+        return guards if self.watched else self.plan.proved.needs.of(value, guards)
+
+    def _remember(self, key: Hashable, found: Expr) -> None:
+        assert isinstance(found, Var)
+        self.scopes[found.name].known[key] = found
+
+    def _combined(
+        self,
+        kind: str,
+        index: str,
+        arg: Value,
+        guards: Guards,
+        scope: _Scope,
+        *,
+        place: bool = False,
+    ) -> Expr:
+        """What an index's values combine to; with `place` those of the index itself where `arg` holds."""
+        hint = f"{'first' if place else 'sum' if kind == 'tree' else kind}_{index}"
+        if self.role.axes[index].kind != "loop":
+            each, mask = self._each_of(index, arg, guards, scope, place=place)
+            axes = tuple(axis for axis in self._spanned(each, *mask) if axis != index)
+            found = Reduce(kind, index, each, mask, each.dtype, axes)
+            return self._bind(hint, found, self._home(found, scope))
+        inner, start = self._open(index, scope)
+        each, mask = self._each_of(index, arg, guards, inner, place=place)
+        neutral, inside, axes = _neutral(kind, each.dtype), mask[0], self._spanned(each, *mask)
+        for cond in mask[1:]:
+            inside = self._op("and", inside, cond)
+        taken = Select(inside, each, neutral, each.dtype, axes)
+        op = {"sum": "add", "any": "or", "all": "and"}.get(kind, kind)
+        total = self._fresh(f"{hint}_lanes", each.dtype, axes, inner)
+        then = self._op(op, total, taken, dtype=each.dtype)
+        inner.carried.append(Carried(total, Spread(neutral, each.dtype, axes), then))
+        loop = self._closed(index, start, inner, [])
+        home = self._deepest(_free((loop,), ()), scope)
+        home.stmts.append(loop)
+        for carried in loop.carried:
+            self.scopes[carried.var.name] = home
+        left = tuple(axis for axis in axes if axis != index)
+        found = Reduce(kind, index, total, (), each.dtype, left)
+        return self._bind(hint, found, self._home(found, scope))
+
+    def _spanned(self, *exprs: Expr) -> Axes:
+        return self._ordered(frozenset(axis for expr in exprs for axis in expr.axes))
+
+    def _each_of(
+        self, index: str, arg: Value, guards: Guards, scope: _Scope, *, place: bool = False
+    ) -> tuple[Expr, tuple[Expr, ...]]:
+        """What is combined, along the index even if it does not vary with it, and where."""
+        each, inside = self._typed(arg, guards, scope), self._inside(index, scope)
+        if sum(1 for _ in ir.walk(each)) > _LONG:
+            each = self._bind(f"each_{index}", each, self._home(each, scope))
+        if place:
+            return cast(scope.lanes(index), "i64"), (inside, each)
+        if index not in each.axes:
+            each = Spread(each, each.dtype, self._ordered({*each.axes, index}))
+        return each, (inside,)
+
+    def _scanned(self, value: typed.Scan, guards: Guards, scope: _Scope) -> Expr:
+        index, kind = value.index, value.kind
+        inner_guards = within(guards, index)
+        key = ("scan", value, self._needs(value.arg, inner_guards), self._once(value))
+        known = scope.find(key, value.axes)
+        if known is not None:
+            return known
+        each, mask = self._each_of(index, value.arg, inner_guards, scope)
+        scanned = Scan(kind, index, each, mask, "i64", each.axes)
+        found = self._bind(f"{kind}_{index}", scanned, self._home(scanned, scope))
+        if self.role.axes[index].kind == "loop":
+            # The running total enters each turn of the loop and leaves it with the turn's own added.
+            turn = next(body for body in scope.chain() if body.axis)
+            assert turn.axis == index, "a scan runs along the innermost loop"
+            left = tuple(axis for axis in each.axes if axis != index)
+            op, neutral = ("add", 0) if kind == "cumsum" else ("mul", 1)
+            total = self._fresh(f"{kind}_{index}_total", "i64", left, turn)
+            taken = Select(mask[0], each, Num(neutral, "i64"), "i64", each.axes)
+            name = "sum" if kind == "cumsum" else "product"
+            whole = self._bind(f"{name}_{index}", Reduce(name, index, taken, (), "i64", left), turn)
+            then = self._op(op, total, whole, dtype="i64")
+            turn.carried.append(Carried(total, Spread(Num(neutral, "i64"), "i64", left), then))
+            found = self._bind(f"{kind}_{index}", self._op(op, total, found, dtype="i64"), turn)
+        self._remember(key, found)
+        return found
+
+    # Making expressions and binding them.
+
+    def _op(self, op: str, *args: Expr, dtype: DType = "bool", rounds: str = "down") -> Op:
+        """An operator on blocks of several axes."""
+        axes = self._spanned(*args)
+        quotient = op in ("floordiv", "mod")
+        return Op(op, args, dtype, axes, "zero" if quotient and rounds == "zero" else "down")
+
+    def _ordered(self, axes: frozenset[str] | set[str]) -> Axes:
+        """Axes in the role's order; those of blocks only."""
+        return tuple(index for index in self.order if index in axes)
+
+    def _bind(self, hint: str, value: Expr, scope: _Scope, note: str = "") -> Var:
+        var = self._fresh(hint, value.dtype, value.axes, scope)
+        scope.stmts.append(Bind(var, value, note))
+        return var
+
+    def _fresh(self, hint: str, dtype: DType, axes: Axes, scope: _Scope) -> Var:
+        """A variable with a name of its own; what stands before a dot is what it should be called."""
+        name, number = hint, 1
+        while name in self.names:
+            number += 1
+            name = f"{hint}.{number}"
+        self.names.add(name)
+        self.scopes[name] = scope
+        return Var(name, dtype, axes)
+
+    def _home(self, value: Expr, scope: _Scope, forced: _Scope | None = None) -> _Scope:
+        """The outermost body that can hold a value."""
+        names = (each for each in ir.walk(value) if isinstance(each, Var))
+        home = self._deepest(names, scope)
+        return forced if forced is not None and forced.depth > home.depth else home
+
+    def _deepest(self, found: Iterable[Var], scope: _Scope) -> _Scope:
+        """The innermost of the bodies that variables are bound in."""
+        *_, root = scope.chain()
+        bodies = (self.scopes[var.name] for var in found)
+        return max(bodies, key=lambda body: body.depth, default=root)
+
+
+def host(group: Group, value: Value, down: Container[Value] | None = None) -> Expr:
+    """A value that is made of sizes, scalars and numbers; `down`: what is rounded down, None for all."""
+
+    def inner(value: Value) -> Expr:
+        return host(group, value, down)
+
+    match value:
+        case typed.Const(number, dtype):
+            return Num(number, dtype)
+        case typed.Param(name, dtype):
+            static = name in group.static_names
+            own = "int" if static else group.scalars[name].dtype if name in group.scalars else "i32"
+            return cast(Arg(name, own), dtype)
+        case typed.Given(tensor):
+            return Arg(f"HAS_{tensor}", "bool")
+        case typed.Cast(arg, dtype):
+            return cast(inner(arg), dtype)
+        case typed.Select(cond, then, other, dtype):
+            return Select(inner(cond), inner(then), inner(other), dtype, ())
+        case typed.Op(op, args, dtype):
+            quotient = op in ("floordiv", "mod") and dtype != "int"
+            cut = quotient and down is not None and value not in down
+            return Op(op, tuple(map(inner, args)), dtype, (), "zero" if cut else "down")
+    raise AssertionError(value)
+
+
+def cast(expr: Expr, dtype: DType) -> Expr:
+    """An expression as another type."""
+    if expr.dtype == dtype:
+        return expr
+    if isinstance(expr, Num) and dtype != "bool":
+        return Num(expr.value, dtype)
+    return Cast(expr, dtype, expr.axes)
+
+
+def _each(mask: list[Expr]) -> tuple[Expr, ...]:
+    """The conditions of a mask, each once."""
+    return tuple(dict.fromkeys(mask))
+
+
+def _neutral(kind: str, dtype: DType) -> Num:
+    """What changes nothing where it is combined."""
+    low, high = LIMITS.get(dtype, (0, 0))
+    values = {"sum": 0, "any": 0, "all": 1, "min": high, "max": low}
+    return Num(values[kind], dtype)
+
+
+def _free(stmts: tuple[Stmt, ...], exprs: tuple[Expr, ...]) -> list[Var]:
+    """The variables that some statements and expressions use and do not bind."""
+    inside = {var.name for stmt in ir.every(stmts) for var in ir.bound(stmt)}
+    inside |= {stmt.start.name for stmt in ir.every(stmts) if isinstance(stmt, Loop)}
+    inside |= {c.var.name for s in ir.every(stmts) if isinstance(s, Loop) for c in s.carried}
+    values = [each for stmt in ir.every(stmts) for each in ir.used(stmt)]
+    found = (each for value in (*values, *exprs) for each in ir.walk(value))
+    return [each for each in found if isinstance(each, Var) and each.name not in inside]
+
+
+def _compile_time(value: Value) -> bool:
+    """Whether a value is known when the kernel is compiled."""
+    match value:
+        case typed.Const() | typed.Given():
+            return True
+        case typed.Param(_, dtype):
+            return dtype in LITERALS
+        case typed.Op(_, args):
+            return all(map(_compile_time, args))
+    return False

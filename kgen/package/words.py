@@ -1,0 +1,96 @@
+"""What the page of a group says of its plan, in a person's words: how it runs, and what it relies on.
+
+In: a plan. Out: lines of Markdown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kgen.diagnostics import counted
+from kgen.lang.code import Code, call, infix
+from kgen.lang.text import spec_text
+from kgen.lang.typed import Group
+from kgen.plan.plan import Plan, Role
+from kgen.prove.places import Undefined
+from kgen.prove.prove import Proof
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """`programs`: how many there are. `roles`: what each kind of them does. The rest as headings say."""
+
+    programs: str
+    roles: tuple[str, ...]
+    proofs: tuple[str, ...]
+    undefined: tuple[str, ...]
+
+
+def words(plan: Plan) -> Words:
+    """What there is to say of a plan."""
+    return Words(
+        programs=_programs(plan),
+        roles=tuple(_role(plan.group, role) for role in plan.roles),
+        proofs=_shown(plan.proved.proofs),
+        undefined=tuple(dict.fromkeys(map(_undefined, plan.proved.undefined))),
+    )
+
+
+def _programs(plan: Plan) -> str:
+    total: Code | None = None
+    for role in plan.roles:
+        count: Code | None = None
+        for axis in role.program:
+            extent = spec_text(plan.group.extents[axis.index])
+            if axis.tile != 1:
+                extent = call("ceil", infix("/", extent, Code(str(axis.tile))))
+            count = extent if count is None else infix("*", count, extent)
+        count = count or Code("1")
+        total = count if total is None else infix("+", total, count)
+    number = str(total)
+    shown = "1 program" if number == "1" else f"`{number}` programs"
+    return f"{shown} of {counted(plan.warps, 'warp')}"
+
+
+def _role(group: Group, role: Role) -> str:
+    parts = []
+    for axis in role.axes.values():
+        extent = spec_text(group.extents[axis.index])
+        match axis.kind:
+            case "row":
+                parts.append(f"a program for each `{axis.index}` of {extent}")
+            case "tile":
+                parts.append(f"a program for each {axis.tile} values of `{axis.index}` ({extent})")
+            case "lanes":
+                parts.append(f"all {extent} values of `{axis.index}` in each program")
+            case "loop":
+                parts.append(f"a loop over `{axis.index}` ({extent}), {axis.tile} at a time")
+    targets = ", ".join(f"`{store.target_text}`" for store in (*role.stores, *role.once))
+    return f"{targets}: {'; '.join(parts) or 'one program'}"
+
+
+def _shown(proofs: tuple[Proof, ...]) -> tuple[str, ...]:
+    """Why each load and each place is inside its tensor: those that are for one reason in one line."""
+    places: dict[str, dict[str, None]] = {}
+    for proof in proofs:
+        places.setdefault(_reason(proof), {})[f"`{proof.text}`"] = None
+    return tuple(f"{reason}: {', '.join(found)}." for reason, found in places.items())
+
+
+def _reason(proof: Proof) -> str:
+    match proof.how:
+        case "ranges":
+            return "By declared ranges only"
+        case "guards":
+            done = "Read" if proof.kind == "load" else "Stored to"
+            return f"{done} only where {' and '.join(f'`{each}`' for each in proof.because)}"
+        case "trusted":
+            return f"Trusted, since {proof.because[0].removesuffix('.')}"
+
+
+def _undefined(place: Undefined) -> str:
+    return (
+        f"`{place.target}` where `{spec_text(place.load)}` is `{spec_text(place.repeats)}`: several rows "
+        "may share that place, so what it ends up holding is undefined, and so is what those rows read "
+        "there"
+    )
