@@ -384,7 +384,8 @@ def _barred(body: Body, pending: set[str]) -> tuple[Body, set[str]]:
             pending = set()
         match stmt:
             case Loop() if stored:  # a turn follows what the one before has loaded
-                inner, pending = _barred(stmt.body, pending | _loaded(stmt.body))
+                inner, left = _barred(stmt.body, pending | _loaded(stmt.body))
+                pending = pending | left  # there may be no turn, and so no barrier in one
                 found.append(replace(stmt, body=inner))
             case Branch() if stored:
                 then, one = _barred(stmt.then, set(pending))
