@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import keyword
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -321,19 +320,30 @@ def _check_names(group: GroupSpec, report: Report) -> None:
                 "duplicate-name", name.span, f"`{name.value}` is declared in line {first} too"
             )
         seen.setdefault(name.value, name)
-    forms = {each.name.value: "{0}_ptr|{0}_stride_[0-9]+|HAS_{0}" for each in group.tensors}
-    forms |= {index.value: "LANES_{0}|TILE_{0}" for index, _ in group.indices}
     # A kernel's variables get other names where these are taken, its parameters keep them.
-    parameters = [*(name for name, _ in group.sizes), *(each.name for each in group.scalars)]
-    parameters += [tensor.name for tensor in group.tensors if tensor.list is not None]
-    for name in parameters:
-        for each, form in forms.items():
-            if re.fullmatch(form.format(re.escape(each)), name.value):
+    own: list[tuple[Text, list[str]]] = [
+        *(
+            (index, [f"{kind}_{index.value}" for kind in ("LANES", "TILE")])
+            for index, _ in group.indices
+        )
+    ]
+    for tensor in group.tensors:
+        its = tensor.name.value
+        memory = its if tensor.list is not None else f"{its}_ptr"
+        strides = [f"{its}_stride_{dim}" for dim in range(tensor.type.value.count(",") + 1)]
+        own.append((tensor.name, [memory, f"HAS_{its}", *strides]))
+    own += [(name, [name.value]) for name, _ in group.sizes]
+    own += [(scalar.name, [scalar.name.value]) for scalar in group.scalars]
+    parameters: dict[str, Text] = {}
+    for each, names in own:
+        for parameter in names:
+            other = parameters.setdefault(parameter, each)
+            if other.value != each.value:
                 report.add(
                     "bad-name",
-                    name.span,
-                    f"`{name.value}` is a parameter that the kernel has for `{each}`",
-                    f"write another: {name.value}_",
+                    each.span,
+                    f"`{parameter}` is a parameter that the kernel has for `{other.value}`",
+                    f"write another: {each.value}_",
                 )
 
 
