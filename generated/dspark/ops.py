@@ -52,7 +52,7 @@ block_fixup = Operator(
     ),
     kernels.block_fixup_kernel,
     reference.block_fixup,
-    programs="G + G * cdiv(blocks, 1024)",
+    programs="G + G * ((blocks + 1023) // 1024)",
     blocks={"LANES_j": "W", "TILE_c": 1024},
     warps=4,
 )
@@ -381,7 +381,7 @@ noise_block = Operator(
     ),
     kernels.noise_block_kernel,
     reference.noise_block,
-    programs="G * W * cdiv(H, 1024)",
+    programs="G * W * ((H + 1023) // 1024)",
     blocks={"TILE_h": 1024},
     warps=4,
 )
@@ -398,7 +398,7 @@ noise_block_from_table = Operator(
     ),
     kernels.noise_block_from_table_kernel,
     reference.noise_block_from_table,
-    programs="G * W * cdiv(H, 1024)",
+    programs="G * W * ((H + 1023) // 1024)",
     blocks={"TILE_h": 1024},
     warps=4,
 )
@@ -425,7 +425,7 @@ refresh_block_tables = Operator(
     ),
     kernels.refresh_block_tables_kernel,
     reference.refresh_block_tables,
-    programs="num_seqs + num_seqs * cdiv(blocks, 4096)",
+    programs="num_seqs + num_seqs * ((blocks + 4095) // 4096)",
     blocks={"TILE_c": 4096},
     warps=8,
 )

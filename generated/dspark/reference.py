@@ -29,11 +29,11 @@ def accept_prefix(
     k = torch.arange(K, device=device).view(1, -1, 1)
     t = torch.arange(K1, device=device).view(1, 1, -1)
     row = num_contexts + r
-    # accepted_tokens[row, t]: i32(target_tokens[r, t])
-    accepted_tokens_new = _load(target_tokens, r, t).to(torch.int32)
     each_k = _load(draft_tokens, r, k).to(torch.int64) != _load(target_tokens, r, k)
     # matched: first[k](draft_tokens[r, k] != target_tokens[r, k], K)
     matched = _first(each_k, K, dim=1)
+    # accepted_tokens[row, t]: i32(target_tokens[r, t])
+    accepted_tokens_new = _load(target_tokens, r, t).to(torch.int32)
     # target_kv_lens[row]: target_kv_lens[row] + 1
     target_kv_lens_new = _load(target_kv_lens, row) + 1
     # Every load came before; now the stores.
@@ -65,10 +65,10 @@ def block_fixup(
     r = torch.arange(G, device=device).view(-1, 1, 1)
     j = torch.arange(W, device=device).view(1, -1, 1)
     c = torch.arange(blocks, device=device).view(1, 1, -1)
+    row = num_contexts + r
     num_ctx_r = _load(num_ctx, r)
     # position: num_ctx[r] + j
     position = num_ctx_r + j
-    row = num_contexts + r
     # cap: block_counts[row] * page_size if given(block_counts) else blocks * page_size
     cap = (
         _load(block_counts, row) * page_size
@@ -115,8 +115,12 @@ def block_norm_rope_write(
     j = torch.arange(W, device=device).view(1, -1, 1, 1)
     i = torch.arange(R, device=device).view(1, 1, -1, 1)
     p = torch.arange(P, device=device).view(1, 1, 1, -1)
+    # page: block_pages[r, j]
+    page = _load(block_pages, r, j)
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
+    # offset: block_in_page[r, j]
+    offset = _load(block_in_page, r, j, where=alive & (page >= 0))
     # x: f32(block_latents[r, j, i])
     x = _load(block_latents, r, j, i, where=alive).to(torch.float32)
     # scale: rsqrt(sum[i](x * x) / R + eps)
@@ -125,19 +129,15 @@ def block_norm_rope_write(
     rows = (x * scale * _load(norm_weight, i, where=alive).to(torch.float32)).to(torch.bfloat16)
     # re: f32(block_latents[r, j, R + p // 2 * 2])
     re = _load(block_latents, r, j, R + p // 2 * 2, where=alive).to(torch.float32)
+    # im: f32(block_latents[r, j, R + p // 2 * 2 + 1])
+    im = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=alive).to(torch.float32)
     query_positions_r_j = _load(query_positions, r, j, where=alive)
     # cos: freqs[query_positions[r, j], p // 2, 0]
     cos = _load(freqs, query_positions_r_j, p // 2, 0, where=alive)
-    # im: f32(block_latents[r, j, R + p // 2 * 2 + 1])
-    im = _load(block_latents, r, j, R + p // 2 * 2 + 1, where=alive).to(torch.float32)
     # sin: freqs[query_positions[r, j], p // 2, 1]
     sin = _load(freqs, query_positions_r_j, p // 2, 1, where=alive)
     # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
     roped = torch.where(p % 2 == 0, re * cos - im * sin, re * sin + im * cos).to(torch.bfloat16)
-    # page: block_pages[r, j]
-    page = _load(block_pages, r, j)
-    # offset: block_in_page[r, j]
-    offset = _load(block_in_page, r, j, where=alive & (page >= 0))
     # Every load came before; now the stores.
     # normed[r, j, i]: rows, when alive
     _store(normed, (r, j, i), rows, where=alive)
@@ -167,10 +167,10 @@ def block_write(
     r = torch.arange(G, device=device).view(-1, 1, 1)
     j = torch.arange(W, device=device).view(1, -1, 1)
     d = torch.arange(D, device=device).view(1, 1, -1)
-    # alive: r < (live_rows[0] if given(live_rows) else live)
-    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
     # page: block_pages[r, j]
     page = _load(block_pages, r, j)
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
     block_in_page_r_j = _load(block_in_page, r, j, where=alive & (page >= 0))
     # pool[page, 0, 0, block_in_page[r, j], d]: block_latents[r, j, d], when alive and page >= 0
     pool_new = _load(block_latents, r, j, d, where=alive & (page >= 0))
@@ -207,14 +207,15 @@ def context_kv_norm_rope_write(
     i = torch.arange(R, device=device).view(1, 1, 1, -1, 1, 1)
     p = torch.arange(P, device=device).view(1, 1, 1, 1, -1, 1)
     k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, 1, -1)  # another k
-    live_rows0 = _load(live_rows, 0) if live_rows is not None else None
+    t = r * K1 + k
     # page: write_pages[r, k]
     page = _load(write_pages, r, k)
+    # offset: write_offsets[r, k]
+    offset = _load(write_offsets, r, k)
+    live_rows0 = _load(live_rows, 0) if live_rows is not None else None
     # stored: r < (live_rows[0] if given(live_rows) else live) and page >= 0
     stored = (r < (live_rows0.to(torch.int64) if live_rows is not None else live)) & (page >= 0)
     write_pages_r_k_other = _load(write_pages, r, k_other)
-    # offset: write_offsets[r, k]
-    offset = _load(write_offsets, r, k)
     each_k_other = (
         (k_other < k)
         & (write_pages_r_k_other == page)
@@ -223,7 +224,8 @@ def context_kv_norm_rope_write(
         & (write_pages_r_k_other >= 0)
     )
     pool_when = stored & ~each_k_other.any(dim=5, keepdim=True)
-    t = r * K1 + k
+    # factor: bf16(keep[r, k])
+    factor = _load(keep, r, k, where=pool_when).to(torch.bfloat16)
     # x: f32(latents[t, l, i])
     x = _load(latents, t, l, i, where=pool_when).to(torch.float32)
     # scale: rsqrt(sum[i](x * x) / R + eps)
@@ -231,15 +233,13 @@ def context_kv_norm_rope_write(
     norm_weight_l_i = _load(norm_weight, l, i, where=pool_when)
     # normed: bf16(x * scale * f32(norm_weight[l, i]))
     normed = (x * scale * norm_weight_l_i.to(torch.float32)).to(torch.bfloat16)
-    # factor: bf16(keep[r, k])
-    factor = _load(keep, r, k, where=pool_when).to(torch.bfloat16)
     # re: f32(latents[t, l, R + p // 2 * 2])
     re = _load(latents, t, l, R + p // 2 * 2, where=pool_when).to(torch.float32)
+    # im: f32(latents[t, l, R + p // 2 * 2 + 1])
+    im = _load(latents, t, l, R + p // 2 * 2 + 1, where=pool_when).to(torch.float32)
     ctx_positions_r_k = _load(ctx_positions, r, k, where=pool_when)
     # cos: freqs[ctx_positions[r, k], p // 2, 0]
     cos = _load(freqs, ctx_positions_r_k, p // 2, 0, where=pool_when)
-    # im: f32(latents[t, l, R + p // 2 * 2 + 1])
-    im = _load(latents, t, l, R + p // 2 * 2 + 1, where=pool_when).to(torch.float32)
     # sin: freqs[ctx_positions[r, k], p // 2, 1]
     sin = _load(freqs, ctx_positions_r_k, p // 2, 1, where=pool_when)
     # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
@@ -292,10 +292,10 @@ def context_kv_write(
     k = torch.arange(K1, device=device).view(1, 1, -1, 1, 1)
     d = torch.arange(D, device=device).view(1, 1, 1, -1, 1)
     k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, -1)  # another k
-    # alive: r < (live_rows[0] if given(live_rows) else live)
-    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
     # page: write_pages[r, k]
     page = _load(write_pages, r, k)
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
     write_pages_r_k_other = _load(write_pages, r, k_other)
     write_offsets_r_k = _load(write_offsets, r, k)
     each_k_other = (
@@ -369,25 +369,25 @@ def gen_bookkeeping(
     r = torch.arange(G, device=device).view(-1, 1, 1)
     k = torch.arange(K1, device=device).view(1, -1, 1)
     j = torch.arange(W, device=device).view(1, 1, -1)
+    row = num_contexts + r
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
-    row = num_contexts + r
-    # n: i64(num_accepted[row])
-    n = _load(num_accepted, row, where=alive).to(torch.int64)
-    # last_token: i64(accepted_tokens[row, max(n - 1, 0)])
-    last_token = _load(accepted_tokens, row, (n - 1).clamp(min=0), where=alive).to(torch.int64)
     # slot: batch_to_slot[row]
     slot = _load(batch_to_slot, row, where=alive)
+    # n: i64(num_accepted[row])
+    n = _load(num_accepted, row, where=alive).to(torch.int64)
     # before: ctx_len[slot]
     before = _load(ctx_len, slot, where=alive)
     # after: min(before + n, max_ctx)
     after = (before + n).clamp(max=max_ctx)
+    # last_token: i64(accepted_tokens[row, max(n - 1, 0)])
+    last_token = _load(accepted_tokens, row, (n - 1).clamp(min=0), where=alive).to(torch.int64)
     # cap: block_counts[row] * page_size
     cap = _load(block_counts, row, where=alive) * page_size
-    # dropped: drop_overflow == 1 and before + k >= cap
-    dropped = (drop_overflow == 1) & (before + k >= cap)
     # col: max(min(before + k, cap - 1), 0)
     col = torch.minimum(before + k, cap - 1).clamp(min=0)
+    # dropped: drop_overflow == 1 and before + k >= cap
+    dropped = (drop_overflow == 1) & (before + k >= cap)
     # page: i64(block_tables[row, col // page_size])
     page = _load(block_tables, row, col // page_size, where=alive & ~dropped).to(torch.int64)
     # Every load came before; now the stores.
@@ -447,23 +447,23 @@ def gen_bookkeeping_arena(
     r = torch.arange(G, device=device).view(-1, 1, 1)
     k = torch.arange(K1, device=device).view(1, -1, 1)
     j = torch.arange(W, device=device).view(1, 1, -1)
+    row = num_contexts + r
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
-    row = num_contexts + r
-    # n: i64(num_accepted[row])
-    n = _load(num_accepted, row, where=alive).to(torch.int64)
-    # last_token: i64(accepted_tokens[row, max(n - 1, 0)])
-    last_token = _load(accepted_tokens, row, (n - 1).clamp(min=0), where=alive).to(torch.int64)
     # slot: batch_to_slot[row]
     slot = _load(batch_to_slot, row, where=alive)
+    # n: i64(num_accepted[row])
+    n = _load(num_accepted, row, where=alive).to(torch.int64)
     # before: ctx_len[slot]
     before = _load(ctx_len, slot, where=alive)
     # after: min(before + n, max_ctx)
     after = (before + n).clamp(max=max_ctx)
-    # dropped: drop_overflow == 1 and before + k >= max_ctx
-    dropped = (drop_overflow == 1) & (before + k >= max_ctx)
+    # last_token: i64(accepted_tokens[row, max(n - 1, 0)])
+    last_token = _load(accepted_tokens, row, (n - 1).clamp(min=0), where=alive).to(torch.int64)
     # col: min(before + k, max_ctx - 1)
     col = (before + k).clamp(max=max_ctx - 1)
+    # dropped: drop_overflow == 1 and before + k >= max_ctx
+    dropped = (drop_overflow == 1) & (before + k >= max_ctx)
     # page: i64(arena_tables[slot, col // page_size])
     page = _load(arena_tables, slot, col // page_size, where=alive & ~dropped).to(torch.int64)
     # Every load came before; now the stores.
@@ -514,14 +514,14 @@ def gqa_kv_write(
     head = torch.arange(heads, device=device).view(1, 1, 1, -1, 1, 1)
     d = torch.arange(head_dim, device=device).view(1, 1, 1, 1, -1, 1)
     k_other = torch.arange(K1, device=device).view(1, 1, 1, 1, 1, -1)  # another k
-    live_rows0 = _load(live_rows, 0) if live_rows is not None else None
     # page: write_pages[r, k]
     page = _load(write_pages, r, k)
+    # offset: write_offsets[r, k]
+    offset = _load(write_offsets, r, k)
+    live_rows0 = _load(live_rows, 0) if live_rows is not None else None
     # stored: r < (live_rows[0] if given(live_rows) else live) and page >= 0
     stored = (r < (live_rows0.to(torch.int64) if live_rows is not None else live)) & (page >= 0)
     write_pages_r_k_other = _load(write_pages, r, k_other)
-    # offset: write_offsets[r, k]
-    offset = _load(write_offsets, r, k)
     each_k_other = (
         (k_other < k)
         & (write_pages_r_k_other == page)
@@ -530,9 +530,9 @@ def gqa_kv_write(
         & (write_pages_r_k_other >= 0)
     )
     pool_when = stored & ~each_k_other.any(dim=5, keepdim=True)
-    keys_value = _load(keys, l, r * K1 + k, head, d, where=pool_when)
     # factor: bf16(keep[r, k])
     factor = _load(keep, r, k, where=pool_when).to(torch.bfloat16)
+    keys_value = _load(keys, l, r * K1 + k, head, d, where=pool_when)
     vals_value = _load(vals, l, r * K1 + k, head, d, where=pool_when)
     # Every load came before; now the stores.
     # pool[l][page, 0, head, offset, d]: keys[l, r * K1 + k, head, d] * factor, when stored, collide first k

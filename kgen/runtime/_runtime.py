@@ -34,11 +34,6 @@ class KgenCallError(ValueError):
     """A generated function was called wrongly; nothing was written."""
 
 
-def cdiv(a: int, b: int) -> int:
-    """A / b rounded up."""
-    return -(-a // b)
-
-
 @dataclass(frozen=True)
 class Expr:
     """A size expression of the spec, evaluated on names."""
@@ -72,7 +67,6 @@ _FUNCTIONS: dict[str, Any] = {
     "max": max,
     "abs": abs,
     "clamp": lambda value, low, high: max(min(value, high), low),
-    "cdiv": cdiv,
 }
 
 

@@ -302,7 +302,9 @@ class Parts(Values):
         late = [each for key, part in self.parts.items() if part.late for each in masks[key]]
         order: list[list[Key]] = []
         done: set[Key] = set()
-        for keys in (*roots, late):
+        # As the spec lists them: a let is computed where it stands there, or earlier if one needs it.
+        first = [name for name in self.group.lets if name in self.parts]
+        for keys in ([*first, *roots[0]], *roots[1:], late):
             new = ordered(keys, lambda key: [] if key in done else graph[key])
             order.append([key for key in new if key not in done])
             done.update(new)

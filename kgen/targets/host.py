@@ -6,7 +6,7 @@ evaluates it in whole numbers of any length (`_runtime.Expr`).
 
 from __future__ import annotations
 
-from kgen.lang.code import Code, call, infix, number
+from kgen.lang.code import Code, infix, number
 from kgen.lang.dtypes import LIMITS
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Cast, Group, Value
@@ -37,7 +37,10 @@ def _count(group: Group, role: Role) -> Code:
     for axis in role.program:
         extent = _host(group.extents[axis.index])
         tiled = axis.tile is not None and axis.tile > 1
-        counts.append(call("cdiv", extent, number(axis.tile or 1)) if tiled else extent)
+        if tiled:
+            extent = infix("+", extent, number((axis.tile or 1) - 1))
+            extent = infix("//", extent, number(axis.tile or 1))
+        counts.append(extent)
     return _folded("*", counts)
 
 

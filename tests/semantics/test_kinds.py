@@ -162,7 +162,7 @@ def test_every_kind_has_members():
 NAMES = """
 k_in r_in LANES_k TILE_r x_ptr y_ptr x_value x_stride_0 r_start x_at y_new y_when sum_k each_k min_k cond chosen other
 mask value values index_shape end_0 end_1 r_ x_ K_ n_ x_0 x_2 HAS_x range len int print list arange where full store
-bound sizes tensors scalars launch_ call torch_ dtype shape lanes strides addresses Expr Case pytest e i
+bound sizes tensors scalars launch_ call torch_ dtype shape cdiv lanes strides addresses Expr Case pytest e i
 """.split()
 PARAMETERS = re.compile(r"(LANES|TILE)_[rk]|[xy]_ptr|x_stride_\d|HAS_x")
 ROLES = ("let", "mask", "tensor", "index", "size", "static", "scalar")

@@ -5,7 +5,6 @@ failure, by `python tests/helpers/worlds.py` (its head says how). A failing spec
 """
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,11 +62,7 @@ def test_a_seed_is_one_spec_everywhere():
 
 
 def test_the_real_compiler_takes_a_sample(tmp_path):
-    """Kernels for sm_90, compiled without a GPU: barriers, 64-bit addresses, no contraction.
-
-    Random schedules may spill, and a store whose condition is false at a static size is not there.
-    """
+    """Kernels for sm_90, compiled without a GPU: barriers, 64-bit addresses, no spill, no contraction."""
     found = worlds.compile_sample(5, 1, "90", tmp_path)
-    harmless = re.compile(r"STACK is \d+ bytes$|is never stored to$")
-    assert [each for each in found["problems"] if not harmless.search(each)] == []
+    assert found["problems"] == []
     assert found["kernels"] >= 5
