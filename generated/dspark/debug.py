@@ -71,8 +71,8 @@ def accept_prefix_check(
     _report_ptr,
     target_tokens_stride_0: tl.int64,
     num_contexts: tl.int32,
-    K: tl.constexpr,
     K1: tl.constexpr,
+    K: tl.constexpr,
     LANES_k: tl.constexpr,
     LANES_t: tl.constexpr,
 ):
@@ -1292,4 +1292,346 @@ noise_block_from_table = Checks(
         Check("embed_ids", "expected", ("r", "j")),
         Check("embed_table", "read", ("r", "j", "h")),
     ],
+)
+
+
+@kernel
+def prologue_check(
+    target_tokens_ptr,
+    draft_tokens_ptr,
+    target_kv_lens_ptr,
+    batch_to_slot_ptr,
+    block_counts_ptr,
+    block_tables_ptr,
+    ctx_len_ptr,
+    live_rows_ptr,
+    num_ctx_ptr,
+    _batch_to_slot_read_ptr,
+    _report_ptr,
+    target_tokens_stride_0: tl.int64,
+    draft_tokens_stride_0: tl.int64,
+    block_tables_stride_0: tl.int64,
+    G: tl.int32,
+    slots: tl.int32,
+    blocks: tl.int32,
+    num_contexts: tl.int32,
+    max_ctx: tl.int64,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
+    K1: tl.constexpr,
+    K: tl.constexpr,
+    W: tl.constexpr,
+    page_size: tl.constexpr,
+    drop_overflow: tl.constexpr,
+    LANES_j: tl.constexpr,
+    LANES_k: tl.constexpr,
+    LANES_t: tl.constexpr,
+    TILE_c: tl.constexpr,
+):
+    """Checks what prologue reads and where it stores; stores nothing itself."""
+    pid = tl.program_id(0)
+    end_0 = G
+    end_1 = end_0 + G * ((blocks + TILE_c - 1) // TILE_c)
+    if pid < end_0:
+        r = pid.to(tl.int64)
+        k = tl.arange(0, LANES_k)
+        t = tl.arange(0, LANES_t)
+        j = tl.arange(0, LANES_j)
+        t_in = t < K1
+        target_tokens_value = tl.load(
+            target_tokens_ptr + r * target_tokens_stride_0 + t, mask=t_in, other=0
+        )
+        target_tokens_fits = (target_tokens_value >= 0) & (target_tokens_value <= 2147483647)
+        _note_3(
+            _report_ptr,
+            t_in & ~target_tokens_fits,
+            r * K1 + t,
+            r,
+            t.to(tl.int64),
+            target_tokens_value,
+        )
+        # row: i64(num_contexts) + r
+        row = num_contexts + r
+        k_in = k < K
+        draft_tokens_value = tl.load(
+            draft_tokens_ptr + r * draft_tokens_stride_0 + k, mask=k_in, other=0
+        )
+        target_tokens_value_2 = tl.load(
+            target_tokens_ptr + r * target_tokens_stride_0 + k, mask=k_in, other=0
+        )
+        target_tokens_fits_2 = (target_tokens_value_2 >= 0) & (target_tokens_value_2 <= 2147483647)
+        _note_3(
+            _report_ptr + 16,
+            k_in & ~target_tokens_fits_2,
+            r * K + k,
+            r,
+            k.to(tl.int64),
+            target_tokens_value_2,
+        )
+        first_k = tl.min(
+            tl.where(
+                k_in & (draft_tokens_value != target_tokens_value_2),
+                k.to(tl.int64),
+                9223372036854775807,
+            ),
+            axis=0,
+        )
+        # matched: first[k](i64(draft_tokens[r, k]) != target_tokens[r, k], i64(K))
+        matched = tl.where(first_k == 9223372036854775807, tl.full((), K, tl.int64), first_k)
+        # num_accepted_stored: i32(1 + matched)
+        num_accepted_stored = (1 + matched).to(tl.int32)
+        target_kv_lens_value = tl.load(target_kv_lens_ptr + row)
+        target_kv_lens_fits = (target_kv_lens_value.to(tl.int64) >= 0) & (
+            target_kv_lens_value.to(tl.int64) <= 2147483646
+        )
+        _note_2(_report_ptr + 32, ~target_kv_lens_fits, r, row, target_kv_lens_value.to(tl.int64))
+        if HAS_live_rows:
+            live_rows_value = tl.load(live_rows_ptr, mask=G.to(tl.int64) > 0, other=0)
+            live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
+                live_rows_value.to(tl.int64) <= G.to(tl.int64)
+            )
+            _note_2(
+                _report_ptr + 48,
+                (G.to(tl.int64) > 0) & ~live_rows_fits,
+                tl.full((), 0, tl.int64),
+                0,
+                live_rows_value.to(tl.int64),
+            )
+            chosen = live_rows_value
+        else:
+            chosen = live
+        # alive: r < i64(live_rows[0] if given(live_rows) else live)
+        alive = r < chosen
+        # n: i64(num_accepted_stored)
+        n = num_accepted_stored.to(tl.int64)
+        # t_at: max(n - 1, 0)
+        t_at = tl.maximum(n - 1, 0)
+        target_tokens_inside = (t_at >= 0) & (t_at < K1)
+        _note_2(
+            _report_ptr + 64,
+            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~target_tokens_inside,
+            r,
+            r,
+            t_at,
+        )
+        target_tokens_value_3 = tl.load(
+            target_tokens_ptr + r * target_tokens_stride_0 + t_at,
+            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & target_tokens_inside,
+            other=0,
+        )
+        target_tokens_fits_3 = (target_tokens_value_3 >= 0) & (target_tokens_value_3 <= 2147483647)
+        _note_3(
+            _report_ptr + 80,
+            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)
+            & target_tokens_inside
+            & ~target_tokens_fits_3,
+            r,
+            r,
+            t_at,
+            target_tokens_value_3,
+        )
+        # slot: batch_to_slot[row]
+        slot = tl.load(
+            batch_to_slot_ptr + row,
+            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
+            other=0,
+        )
+        tl.store(
+            _batch_to_slot_read_ptr + row,
+            1,
+            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
+        )
+        batch_to_slot_fits = (slot >= 0) & (slot <= slots.to(tl.int64) - 1)
+        _note_2(
+            _report_ptr + 96,
+            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~batch_to_slot_fits,
+            r,
+            row,
+            slot,
+        )
+        ctx_len_inside = (slot >= 0) & (slot < slots)
+        _note_1(
+            _report_ptr + 112,
+            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~ctx_len_inside,
+            r,
+            slot,
+        )
+        # before: ctx_len[slot]
+        before = tl.load(
+            ctx_len_ptr + slot,
+            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ctx_len_inside,
+            other=0,
+        )
+        ctx_len_fits = (before >= 0) & (before <= max_ctx)
+        _note_2(
+            _report_ptr + 128,
+            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)
+            & ctx_len_inside
+            & ~ctx_len_fits,
+            r,
+            slot,
+            before,
+        )
+        # after: min(before + n, max_ctx)
+        after = tl.minimum(before + n, max_ctx)
+        j_in = j < W
+        block_counts_value = tl.load(
+            block_counts_ptr + row,
+            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
+            other=0,
+        )
+        block_counts_fits = (block_counts_value >= 0) & (block_counts_value <= blocks)
+        _note_2(
+            _report_ptr + 144,
+            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~block_counts_fits,
+            r,
+            row,
+            block_counts_value,
+        )
+        block_counts_fits_2 = (block_counts_value >= 1 - drop_overflow) & (
+            block_counts_value <= blocks
+        )
+        _note_2(
+            _report_ptr + 160,
+            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~block_counts_fits_2,
+            r,
+            row,
+            block_counts_value,
+        )
+        # cap: block_counts[row] * page_size
+        cap = block_counts_value * page_size
+        # dropped: drop_overflow == 1 and before + t >= cap
+        dropped = both(before + t >= cap, drop_overflow == 1)
+        # col: max(min(before + t, cap - 1), 0)
+        col = tl.maximum(tl.minimum(before + t, cap - 1), 0)
+        block_tables_inside = (col // page_size >= 0) & (col // page_size < blocks)
+        _note_2(
+            _report_ptr + 176,
+            both(
+                t_in & ~dropped & ~block_tables_inside,
+                tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
+            ),
+            r * K1 + t,
+            row,
+            col // page_size,
+        )
+        block_tables_value = tl.load(
+            block_tables_ptr + row * block_tables_stride_0 + col // page_size,
+            mask=both(
+                t_in & ~dropped & block_tables_inside,
+                tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
+            ),
+            other=0,
+        )
+        block_tables_fits = block_tables_value.to(tl.int64) >= 0
+        _note_3(
+            _report_ptr + 192,
+            both(
+                t_in & ~dropped & block_tables_inside & ~block_tables_fits,
+                tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
+            ),
+            r * K1 + t,
+            row,
+            col // page_size,
+            block_tables_value.to(tl.int64),
+        )
+        # num_ctx_stored: min(after, max(cap - W, 0))
+        num_ctx_stored = tl.minimum(after, tl.maximum(cap - W, 0))
+        num_ctx_value = tl.load(
+            num_ctx_ptr + r, mask=~tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0), other=0
+        )
+        num_ctx_fits = (num_ctx_value >= 0) & (num_ctx_value <= blocks.to(tl.int64) * page_size - W)
+        _note_2(
+            _report_ptr + 208,
+            ~tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~num_ctx_fits,
+            r,
+            r,
+            num_ctx_value,
+        )
+        # num_ctx_read: num_ctx_stored if (alive if G > 0 else G > 0) else num_ctx[r]
+        num_ctx_read = tl.where(
+            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0), num_ctx_stored, num_ctx_value
+        )
+        # position: num_ctx_read + j
+        position = num_ctx_read + j
+        # cap_2: blocks * page_size
+        cap_2 = blocks.to(tl.int64) * page_size
+        block_tables_inside_2 = (position // page_size >= 0) & (position // page_size < blocks)
+        _note_2(
+            _report_ptr + 224,
+            j_in & (position < cap_2) & ~block_tables_inside_2,
+            r * W + j,
+            row,
+            position // page_size,
+        )
+        block_tables_value_2 = tl.load(
+            block_tables_ptr + row * block_tables_stride_0 + position // page_size,
+            mask=j_in & (position < cap_2) & block_tables_inside_2,
+            other=0,
+        )
+        block_tables_fits_2 = block_tables_value_2.to(tl.int64) >= 0
+        _note_3(
+            _report_ptr + 240,
+            j_in & (position < cap_2) & block_tables_inside_2 & ~block_tables_fits_2,
+            r * W + j,
+            row,
+            position // page_size,
+            block_tables_value_2.to(tl.int64),
+        )
+        ctx_len_inside_2 = (slot >= 0) & (slot < slots)
+        _note_1(
+            _report_ptr + 256,
+            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~ctx_len_inside_2,
+            r,
+            slot,
+        )
+    elif pid < end_1:
+        program = pid - end_0
+        tiles_c = (blocks + TILE_c - 1) // TILE_c
+        c = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
+        r_2 = (program // tiles_c).to(tl.int64)
+        # row: i64(num_contexts) + r
+        row_2 = num_contexts + r_2
+        c_in = c < blocks
+        block_tables_value_3 = tl.load(
+            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
+        )
+        block_tables_fits_3 = block_tables_value_3.to(tl.int64) >= 0
+        _note_3(
+            _report_ptr + 272,
+            c_in & ~block_tables_fits_3,
+            r_2 * blocks + c,
+            row_2,
+            c.to(tl.int64),
+            block_tables_value_3.to(tl.int64),
+        )
+    else:
+        pass
+
+
+prologue = Checks(
+    prologue_check,
+    extents={"r": "G", "k": "K", "t": "K1", "j": "W", "c": "blocks"},
+    stores=[("r", "t"), ("r",), (), ("r", "j"), ("r", "c")],
+    checks=[
+        Check("target_tokens", "values", ("r", "t")),
+        Check("target_tokens", "values", ("r", "k")),
+        Check("target_kv_lens", "values", ("r",)),
+        Check("live_rows", "values", ()),
+        Check("target_tokens", "read", ("r",)),
+        Check("target_tokens", "values", ("r",)),
+        Check("batch_to_slot", "values", ("r",)),
+        Check("ctx_len", "read", ("r",)),
+        Check("ctx_len", "values", ("r",)),
+        Check("block_counts", "values", ("r",)),
+        Check("block_counts", "expected", ("r",)),
+        Check("block_tables", "read", ("r", "t")),
+        Check("block_tables", "values", ("r", "t")),
+        Check("num_ctx", "values", ("r",)),
+        Check("block_tables", "read", ("r", "j")),
+        Check("block_tables", "values", ("r", "j")),
+        Check("ctx_len", "stored", ("r",)),
+        Check("block_tables", "values", ("r", "c")),
+    ],
+    distinct=("batch_to_slot",),
 )

@@ -81,8 +81,8 @@ def accept_prefix_kernel(
     draft_tokens_stride_0: tl.int64,
     accepted_tokens_stride_0: tl.int64,
     num_contexts: tl.int32,
-    K: tl.constexpr,
     K1: tl.constexpr,
+    K: tl.constexpr,
     LANES_k: tl.constexpr,
     LANES_t: tl.constexpr,
 ):
@@ -1031,6 +1031,244 @@ def noise_block_from_table_kernel(
         tl.where((0 <= id) & (id < vocab), embed_table_value, 0.0),
         mask=h_in,
     )
+
+
+@kernel
+def prologue_kernel(
+    target_tokens_ptr,
+    draft_tokens_ptr,
+    accepted_tokens_ptr,
+    num_accepted_ptr,
+    kv_rewind_ptr,
+    target_kv_lens_ptr,
+    batch_to_slot_ptr,
+    block_counts_ptr,
+    block_tables_ptr,
+    ctx_len_ptr,
+    live_rows_ptr,
+    bonus_ptr,
+    embed_ids_ptr,
+    query_positions_ptr,
+    keep_ptr,
+    write_pages_ptr,
+    write_offsets_ptr,
+    num_ctx_ptr,
+    seq_lens_ptr,
+    block_pages_ptr,
+    block_in_page_ptr,
+    page_tables_ptr,
+    kv_lens_ptr,
+    target_tokens_stride_0: tl.int64,
+    draft_tokens_stride_0: tl.int64,
+    accepted_tokens_stride_0: tl.int64,
+    block_tables_stride_0: tl.int64,
+    query_positions_stride_0: tl.int64,
+    keep_stride_0: tl.int64,
+    write_pages_stride_0: tl.int64,
+    write_offsets_stride_0: tl.int64,
+    block_pages_stride_0: tl.int64,
+    block_in_page_stride_0: tl.int64,
+    page_tables_stride_0: tl.int64,
+    G: tl.int32,
+    blocks: tl.int32,
+    num_contexts: tl.int32,
+    max_ctx: tl.int64,
+    mask_token_id: tl.int64,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
+    K1: tl.constexpr,
+    K: tl.constexpr,
+    W: tl.constexpr,
+    page_size: tl.constexpr,
+    drop_overflow: tl.constexpr,
+    LANES_j: tl.constexpr,
+    LANES_k: tl.constexpr,
+    LANES_t: tl.constexpr,
+    TILE_c: tl.constexpr,
+):
+    """Acceptance, the step's bookkeeping and the block's places, in one launch."""
+    pid = tl.program_id(0)
+    end_0 = G
+    end_1 = end_0 + G * ((blocks + TILE_c - 1) // TILE_c)
+    if pid < end_0:
+        r = pid.to(tl.int64)
+        k = tl.arange(0, LANES_k)
+        t = tl.arange(0, LANES_t)
+        j = tl.arange(0, LANES_j)
+        t_in = t < K1
+        target_tokens_value = tl.load(
+            target_tokens_ptr + r * target_tokens_stride_0 + t, mask=t_in, other=0
+        )
+        # accepted_tokens_stored: i32(target_tokens[r, t])
+        accepted_tokens_stored = target_tokens_value.to(tl.int32)
+        # row: i64(num_contexts) + r
+        row = num_contexts + r
+        k_in = k < K
+        draft_tokens_value = tl.load(
+            draft_tokens_ptr + r * draft_tokens_stride_0 + k, mask=k_in, other=0
+        )
+        target_tokens_value_2 = tl.load(
+            target_tokens_ptr + r * target_tokens_stride_0 + k, mask=k_in, other=0
+        )
+        first_k = tl.min(
+            tl.where(
+                k_in & (draft_tokens_value != target_tokens_value_2),
+                k.to(tl.int64),
+                9223372036854775807,
+            ),
+            axis=0,
+        )
+        # matched: first[k](i64(draft_tokens[r, k]) != target_tokens[r, k], i64(K))
+        matched = tl.where(first_k == 9223372036854775807, tl.full((), K, tl.int64), first_k)
+        # num_accepted_stored: i32(1 + matched)
+        num_accepted_stored = (1 + matched).to(tl.int32)
+        target_kv_lens_value = tl.load(target_kv_lens_ptr + row)
+        if HAS_live_rows:
+            live_rows_value = tl.load(live_rows_ptr)
+            chosen = live_rows_value
+        else:
+            chosen = live
+        # alive: r < i64(live_rows[0] if given(live_rows) else live)
+        alive = r < chosen
+        # n: i64(num_accepted_stored)
+        n = num_accepted_stored.to(tl.int64)
+        # t_at: max(n - 1, 0)
+        t_at = tl.maximum(n - 1, 0)
+        target_tokens_value_3 = tl.load(target_tokens_ptr + r * target_tokens_stride_0 + t_at)
+        # accepted_tokens_stored_at: i32(target_tokens[r, t_at])
+        accepted_tokens_stored_at = target_tokens_value_3.to(tl.int32)
+        # last_token: i64(accepted_tokens_stored_at)
+        last_token = accepted_tokens_stored_at.to(tl.int64)
+        # slot: batch_to_slot[row]
+        slot = tl.load(batch_to_slot_ptr + row)
+        # before: ctx_len[slot]
+        before = tl.load(ctx_len_ptr + slot)
+        # after: min(before + n, max_ctx)
+        after = tl.minimum(before + n, max_ctx)
+        j_in = j < W
+        block_counts_value = tl.load(block_counts_ptr + row)
+        # cap: block_counts[row] * page_size
+        cap = block_counts_value * page_size
+        # dropped: drop_overflow == 1 and before + t >= cap
+        dropped = both(before + t >= cap, drop_overflow == 1)
+        # col: max(min(before + t, cap - 1), 0)
+        col = tl.maximum(tl.minimum(before + t, cap - 1), 0)
+        block_tables_value = tl.load(
+            block_tables_ptr + row * block_tables_stride_0 + col // page_size, mask=t_in, other=0
+        )
+        # page: i64(block_tables[row, col // page_size])
+        page = block_tables_value.to(tl.int64)
+        # num_ctx_stored: min(after, max(cap - W, 0))
+        num_ctx_stored = tl.minimum(after, tl.maximum(cap - W, 0))
+        num_ctx_value = tl.load(num_ctx_ptr + r)
+        # num_ctx_read: num_ctx_stored if (alive if G > 0 else G > 0) else num_ctx[r]
+        num_ctx_read = tl.where(
+            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0), num_ctx_stored, num_ctx_value
+        )
+        # position: num_ctx_read + j
+        position = num_ctx_read + j
+        # cap_2: blocks * page_size
+        cap_2 = blocks.to(tl.int64) * page_size
+        block_tables_value_2 = tl.load(
+            block_tables_ptr + row * block_tables_stride_0 + position // page_size,
+            mask=j_in,
+            other=0,
+        )
+        # page_2: i64(block_tables[row, position // page_size])
+        page_2 = block_tables_value_2.to(tl.int64)
+        # accepted_tokens[row, t]: accepted_tokens_stored
+        tl.store(
+            accepted_tokens_ptr + row * accepted_tokens_stride_0 + t,
+            accepted_tokens_stored,
+            mask=t_in,
+        )
+        # num_accepted[row]: num_accepted_stored
+        tl.store(num_accepted_ptr + row, num_accepted_stored)
+        # kv_rewind[r]: i32(-matched)
+        tl.store(kv_rewind_ptr + r, (-matched).to(tl.int32))
+        # ctx_len, num_ctx, target_kv_lens: no thread may store before every thread has loaded.
+        tl.debug_barrier()
+        # target_kv_lens[row]: target_kv_lens[row] + 1
+        tl.store(target_kv_lens_ptr + row, target_kv_lens_value + 1)
+        # bonus[r]: last_token, when alive if G > 0 else G > 0
+        tl.store(
+            bonus_ptr + r, last_token, mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)
+        )
+        # embed_ids[r]: last_token, when alive if G > 0 else G > 0
+        tl.store(
+            embed_ids_ptr + r,
+            last_token,
+            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
+        )
+        # query_positions[r, j]: after + j, when alive if G > 0 else G > 0
+        tl.store(
+            query_positions_ptr + r * query_positions_stride_0 + j,
+            after + j,
+            mask=both(j_in, tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)),
+        )
+        # keep[r, t]: t < n, when alive if G > 0 else G > 0
+        tl.store(
+            keep_ptr + r * keep_stride_0 + t,
+            t < n,
+            mask=both(t_in, tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)),
+        )
+        # write_pages[r, t]: -1 if dropped else page, when alive if G > 0 else G > 0
+        tl.store(
+            write_pages_ptr + r * write_pages_stride_0 + t,
+            tl.where(dropped, -1, page),
+            mask=both(t_in, tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)),
+        )
+        # write_offsets[r, t]: col % page_size, when alive if G > 0 else G > 0
+        tl.store(
+            write_offsets_ptr + r * write_offsets_stride_0 + t,
+            col % page_size,
+            mask=both(t_in, tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)),
+        )
+        # ctx_len[slot]: after, when alive if G > 0 else G > 0
+        tl.store(
+            ctx_len_ptr + slot, after, mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)
+        )
+        # num_ctx[r]: min(after, max(cap - W, 0)), when alive if G > 0 else G > 0
+        tl.store(
+            num_ctx_ptr + r,
+            num_ctx_stored,
+            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
+        )
+        # seq_lens[row]: i32(K1), when alive if G > 0 else G > 0
+        tl.store(
+            seq_lens_ptr + row,
+            tl.full((), K1, tl.int32),
+            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
+        )
+        # block_pages[r, j]: page_2 if position < cap_2 else -1
+        tl.store(
+            block_pages_ptr + r * block_pages_stride_0 + j,
+            tl.where(position < cap_2, page_2, -1),
+            mask=j_in,
+        )
+        # block_in_page[r, j]: position % page_size
+        tl.store(
+            block_in_page_ptr + r * block_in_page_stride_0 + j, position % page_size, mask=j_in
+        )
+        # kv_lens[r]: i32(num_ctx_read + W)
+        tl.store(kv_lens_ptr + r, (num_ctx_read + W).to(tl.int32))
+    elif pid < end_1:
+        program = pid - end_0
+        tiles_c = (blocks + TILE_c - 1) // TILE_c
+        c = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
+        r_2 = (program // tiles_c).to(tl.int64)
+        # row: i64(num_contexts) + r
+        row_2 = num_contexts + r_2
+        c_in = c < blocks
+        block_tables_value_3 = tl.load(
+            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
+        )
+        # page_tables[r, c]: block_tables[row, c]
+        tl.store(page_tables_ptr + r_2 * page_tables_stride_0 + c, block_tables_value_3, mask=c_in)
+    else:
+        if G.to(tl.int64) > 0:
+            # embed_ids[G]: mask_token_id, when G > 0
+            tl.store(embed_ids_ptr + G.to(tl.int64), mask_token_id)
 
 
 @kernel

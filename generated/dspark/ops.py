@@ -12,7 +12,7 @@ from ._runtime import Signature, TensorArg
 accept_prefix = Operator(
     Signature(
         "accept_prefix",
-        sizes={"batch": "0 .. 4096", "G": "0 .. batch", "K": "static 0 .. 15", "K1": "K + 1"},
+        sizes={"batch": "0 .. 4096", "G": "0 .. batch", "K1": "static 1 .. 16", "K": "K1 - 1"},
         scalars={"num_contexts": "i32 0 .. batch - G"},
         tensors={
             "target_tokens": TensorArg("i64[G, K1]", values="0 .. 2**31 - 1"),
@@ -403,6 +403,65 @@ noise_block_from_table = Operator(
     warps=4,
 )
 
+prologue = Operator(
+    Signature(
+        "prologue",
+        sizes={
+            "batch": "0 .. min(min(4096, max_batch), 4096)",
+            "G": "0 .. batch",
+            "K1": "static 1 .. 16",
+            "K": "K1 - 1",
+            "max_batch": "0 .. 4096",
+            "slots": "1 .. 4097",
+            "blocks": "max(1, (W + page_size - 1) // page_size) .. 65536",
+            "W": "static 1 .. 16",
+        },
+        scalars={
+            "num_contexts": "i32 0 .. batch - G",
+            "max_ctx": "i64 1 .. 2**21",
+            "mask_token_id": "i64 0 .. 2**31 - 1",
+            "page_size": "static 1 .. 1024",
+            "live": "i32 0 .. G",
+            "drop_overflow": "static 0 .. 1",
+        },
+        tensors={
+            "target_tokens": TensorArg("i64[G, K1]", values="0 .. 2**31 - 1"),
+            "draft_tokens": TensorArg("i32[G, K]"),
+            "accepted_tokens": TensorArg("i32[batch, K1]", mode="inout"),
+            "num_accepted": TensorArg("i32[batch]", mode="inout", values="0 .. K1"),
+            "kv_rewind": TensorArg("i32[G]", mode="out"),
+            "target_kv_lens": TensorArg("i32[batch]", mode="inout", values="0 .. 2**31 - 2"),
+            "batch_to_slot": TensorArg(
+                "i64[max_batch]", values="0 .. slots - 1", distinct="except slots - 1"
+            ),
+            "block_counts": TensorArg(
+                "i64[batch]", values="0 .. blocks", expected="1 - drop_overflow .. blocks"
+            ),
+            "block_tables": TensorArg("i32[batch, blocks]", values="0 .."),
+            "ctx_len": TensorArg("i64[slots]", mode="inout", values="0 .. max_ctx"),
+            "live_rows": TensorArg("i32[1]", values="0 .. G", optional=True),
+            "bonus": TensorArg("i64[G]", mode="inout"),
+            "embed_ids": TensorArg("i64[G + 1]", mode="inout"),
+            "query_positions": TensorArg("i64[G, W]", mode="inout"),
+            "keep": TensorArg("bool[G, K1]", mode="inout"),
+            "write_pages": TensorArg("i64[G, K1]", mode="inout"),
+            "write_offsets": TensorArg("i64[G, K1]", mode="inout"),
+            "num_ctx": TensorArg("i64[G]", mode="inout", values="0 .. blocks * page_size - W"),
+            "seq_lens": TensorArg("i32[batch]", mode="inout"),
+            "block_pages": TensorArg("i64[G, W]", mode="out"),
+            "block_in_page": TensorArg("i64[G, W]", mode="out"),
+            "page_tables": TensorArg("i32[G, blocks]", mode="out"),
+            "kv_lens": TensorArg("i32[G]", mode="out"),
+        },
+        defaults={"live": "G", "drop_overflow": "0"},
+    ),
+    kernels.prologue_kernel,
+    reference.prologue,
+    programs="G + G * ((blocks + 1023) // 1024) + 1",
+    blocks={"LANES_j": "W", "LANES_k": "K", "LANES_t": "K1", "TILE_c": 1024},
+    warps=4,
+)
+
 refresh_block_tables = Operator(
     Signature(
         "refresh_block_tables",
@@ -444,5 +503,6 @@ GROUPS = register(
     gqa_kv_write,
     noise_block,
     noise_block_from_table,
+    prologue,
     refresh_block_tables,
 )

@@ -140,6 +140,7 @@ class DecodeStep(Step):
         "blocks": ("block_offsets", 3),
         "rows": ("block_counts", 0),
         "batch": ("accepted_tokens", 0),
+        "K1": ("accepted_tokens", 1),
         "slots": ("ctx_len", 0),
         "max_batch": ("batch_to_slot", 0),
         "pages": ("pool", 0),
@@ -150,7 +151,7 @@ class DecodeStep(Step):
         "max_pos": ("freqs", 0),
         "half": ("freqs", 1),
     }
-    DERIVED = {"K1": "K + 1", "P": "2 * half", "N": "G * K1"}
+    DERIVED = {"N": "G * K1", "P": "2 * half"}
     NUMBERS = (
         "G",
         "K",

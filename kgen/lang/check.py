@@ -6,19 +6,23 @@ what would follow from it. Bounds, collisions and races are not checked here.
 
 from __future__ import annotations
 
+import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
-from kgen.diagnostics import Report, nearest
+from kgen.diagnostics import Report, Span, nearest
 from kgen.lang import syntax
 from kgen.lang.dtypes import ELEMENT_TYPES, FLOATS, FOREIGN_NAMES, INTEGERS, LIMITS, DType
 from kgen.lang.eager import check_eager
+from kgen.lang.fuse import fuse, without
 from kgen.lang.host import ends_of, host, integer
 from kgen.lang.infer import Scope
 from kgen.lang.stores import check_store
 from kgen.lang.syntax import Call, Expr, Item, Name
 from kgen.lang.typed import (
+    Chain,
     Group,
     Let,
     Load,
@@ -37,9 +41,86 @@ from kgen.spec.package import Package
 def check(spec: GroupSpec, package: Package, report: Report) -> Group | None:
     """The typed group of a spec; None after reporting every mistake found."""
     before = len(report.diagnostics)
+    if spec.fuse:
+        return _fused(spec, package, report)
     group = _Checker(spec, Scope(report)).group()
     check_eager(spec, package, report)
     return group if len(report.diagnostics) == before else None
+
+
+def _fused(spec: GroupSpec, package: Package, report: Report) -> Group | None:
+    """The group of several; what is wrong with one of them is reported with its own file."""
+    parts = {each.name.value: each for each in package.groups if not each.fuse}
+    group: Group | None = None
+    before = len(report.diagnostics)
+    for name in spec.fuse:
+        if name.value not in parts:
+            message = f"`{name.value}` is not a group of this package that has a `store` of its own"
+            report.add("cannot-fuse", name.span, message, nearest(name.value, parts))
+    if len(spec.fuse) < 2:
+        report.add("cannot-fuse", spec.fuse[0].span, "one group only", "name two groups or more")
+    if len(report.diagnostics) > before:
+        return None
+    left_out = _left_out(spec, parts, report)
+    passing = {each.value: each for each in spec.through}
+    for number, name in enumerate(spec.fuse):
+        part = check(parts[name.value], package, Report())
+        part = without(part, left_out[name.value]) if part is not None else None
+        if part is None or number == 0:
+            group = part
+        else:
+            assert group is not None
+            used = {tensor for each in spec.fuse[number + 1 :] for tensor in _tensors(parts[each.value])}
+            now = {tensor for tensor in passing if tensor in part.tensors and tensor not in used}
+            group = fuse(group, part, report, name=spec.name.value, through=now)
+            for tensor in now:
+                del passing[tensor]
+        if group is None:
+            if len(report.diagnostics) > before:
+                last = report.diagnostics[-1]
+                also = (*last.also, (name.span, f"fused into `{spec.name.value}` here"))
+                report.diagnostics[-1] = replace(last, also=also)
+            return None
+    for tensor in passing.values():
+        message = f"no two of the groups have a tensor `{tensor.value}` that could pass between them"
+        report.add("cannot-fuse", tensor.span, message, "leave it out of `through`")
+    assert group is not None
+    checker = _Checker(spec, Scope(report))
+    checker.scope.extents |= group.extents
+    tile, warps = checker.schedule()
+    made = replace(
+        group,
+        summary=spec.summary,
+        program=checker.program(),
+        tile=tile,
+        warps=warps,
+        file=spec.file.rsplit("/", 1)[-1],
+        sha256=hashlib.sha256(f"{spec.sha256} {group.sha256}".encode()).hexdigest(),
+        span=spec.name.span,
+        scheduled=checker.scheduled(),
+    )
+    return made if len(report.diagnostics) == before else None
+
+
+def _left_out(
+    spec: GroupSpec, parts: Mapping[str, GroupSpec], report: Report
+) -> dict[str, set[str]]:
+    """Group -> the optional tensors that it is not given."""
+    found: dict[str, set[str]] = {name.value: set() for name in spec.fuse}
+    for text in spec.without:
+        group, _, tensor = text.value.partition(".")
+        optional = [t.name.value for t in parts[group].tensors if t.optional] if group in found else []
+        if tensor in optional:
+            found[group].add(tensor)
+        else:
+            known = [f"{g}.{t.name.value}" for g in found for t in parts[g].tensors if t.optional]
+            message = f"`{text.value}` is not an optional tensor of a group that is fused here"
+            report.add("cannot-fuse", text.span, message, nearest(text.value, known))
+    return found
+
+
+def _tensors(spec: GroupSpec) -> list[str]:
+    return [each.name.value for each in spec.tensors]
 
 
 @dataclass(slots=True)
@@ -77,7 +158,7 @@ class _Checker:
         stores = [check_store(each, spec.tensors, scope) for each in spec.stores]
         self._check_use(tensors)
         trusted = [self._trusted(text, reason) for text, reason in spec.trusted]
-        tile, warps = self._schedule()
+        tile, warps = self.schedule()
         good = all(
             each is not None
             for table in (sizes, scalars, tensors, scope.extents, lets)
@@ -89,7 +170,7 @@ class _Checker:
         return Group(
             name=spec.name.value,
             summary=spec.summary,
-            eager=spec.eager.value if spec.eager else None,
+            eager=(Chain(spec.eager.value),) if spec.eager else (),
             eager_ulps=self._ulps(),
             when=when,
             when_text=spec.when.value if spec.when else "",
@@ -103,16 +184,13 @@ class _Checker:
             stores=tuple(each for each in stores if each is not None),
             trusted=tuple(each for each in trusted if each is not None),
             twins={twin: index for (index, _), twin in scope.twins.items()},
-            program=self._program(),
+            program=self.program(),
             tile=tile,
             warps=warps,
             file=spec.file.rsplit("/", 1)[-1],
             sha256=spec.sha256,
             span=spec.name.span,
-            scheduled={
-                **{f"program.{name.value}": name.span for name in spec.program or ()},
-                **{f"tile.{name.value}": name.span for name, _ in spec.tile},
-            },
+            scheduled=self.scheduled(),
         )
 
     def _cyclic(self) -> bool:
@@ -393,7 +471,7 @@ class _Checker:
         self.report.add("bad-choice", text.span, "`eager_ulps` is a whole number: 1")
         return 0
 
-    def _program(self) -> tuple[str, ...] | None:
+    def program(self) -> tuple[str, ...] | None:
         names = self.spec.program or ()
         for number, name in enumerate(names):
             if name.value in {each.value for each in names[:number]}:
@@ -408,7 +486,14 @@ class _Checker:
         program = self.spec.program
         return tuple(name.value for name in program) if program is not None else None
 
-    def _schedule(self) -> tuple[dict[str, int], int | None]:
+    def scheduled(self) -> dict[str, Span]:
+        """Where the schedule names each index."""
+        return {
+            **{f"program.{name.value}": name.span for name in self.spec.program or ()},
+            **{f"tile.{name.value}": name.span for name, _ in self.spec.tile},
+        }
+
+    def schedule(self) -> tuple[dict[str, int], int | None]:
         tile: dict[str, int] = {}
         for name, text in self.spec.tile:
             size = _power_of_two(text)

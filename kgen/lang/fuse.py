@@ -63,8 +63,9 @@ def fuse(
 ) -> Group | None:
     """One group that does what the first and then the second would do on the same memory.
 
-    The same name of a size, scalar or tensor is the same thing, under the stricter of two ranges. Names of
-    lets and indices are each group's own. The schedule is left to kgen.
+    The same name of a size, scalar or tensor is the same thing, under the stricter of two ranges; a tensor
+    that one of the two needs is not optional. Names of lets and indices are each group's own. The schedule
+    is left to kgen.
 
     Args:
         first: the group that would run first.
@@ -81,6 +82,37 @@ def fuse(
     except _CannotFuseError as error:
         report.add("cannot-fuse", *error.args)
         return None
+
+
+def without(group: Group, tensors: Collection[str]) -> Group:
+    """A group that is not given some of its optional tensors."""
+    if not tensors:
+        return group
+    names = Names({*group.sizes, *group.scalars, *group.tensors, *group.extents})
+    side = Rewriter(names, group.lets, renames=True, absent=tensors)
+    here = {index: index_of(index) for index in group.extents}
+
+    def at(value: Value) -> Value:
+        return side.at(value, here)
+
+    stores = tuple(
+        replace(
+            each,
+            items=tuple(map(at, each.items)),
+            value=at(each.value),
+            when=at(each.when) if each.when is not None else None,
+        )
+        for each in group.stores
+    )
+    made = replace(
+        group,
+        eager=tuple(replace(each, without=tuple(sorted(tensors))) for each in group.eager),
+        tensors={name: each for name, each in group.tensors.items() if name not in tensors},
+        stores=stores,
+        lets=names.lets,
+    )
+    parts = {*_parts(made)}
+    return replace(made, trusted=tuple(each for each in group.trusted if each.value in parts))
 
 
 @dataclass(slots=True)
@@ -101,8 +133,9 @@ class _Fusion:
         first, second, names = self.first, self.second, self.names
         self._declare()
         names.taken |= {*self.sizes, *self.scalars, *self.tensors}
-        one = Rewriter(names, first.lets, renames=True)
-        two = Rewriter(names, second.lets, renames=True, read=self._read)
+        always = {each.name for each in self.tensors.values() if not each.optional}
+        one = Rewriter(names, first.lets, renames=True, given=always)
+        two = Rewriter(names, second.lets, renames=True, read=self._read, given=always)
         where, trusted, twos = [*map(self._indices, (first, second))], [], list[Store]()
         for side, group, at in ((one, first, where[0]), (two, second, where[1])):
             for let in group.lets.values():
@@ -129,8 +162,8 @@ class _Fusion:
             first,
             name=name,
             summary=f"{first.summary} {second.summary}",
-            eager=None,
-            eager_ulps=0,
+            eager=(*first.eager, *second.eager) if first.eager and second.eager and not through else (),
+            eager_ulps=max(first.eager_ulps, second.eager_ulps),
             when=when,
             when_text=spec_text(when).text if when is not None else "",
             sizes=self.sizes,
@@ -175,14 +208,16 @@ class _Fusion:
                 self.scalars[name] = replace(_narrowed(a, b), default=default)
             elif isinstance(a, Tensor) and isinstance(b, Tensor) and a.dtype == b.dtype:
                 shapes = [tuple(map(self._known, each.shape)) for each in (a, b)]
-                if (shapes[0], a.optional) != (shapes[1], b.optional):
+                if shapes[0] != shapes[1]:
                     _differ(a, b)
                 # What it held before is read by the first group; if not, by the second.
                 kept = b if name in stored and name not in read and b.mode != "out" else a
                 if name not in stored and b.mode != "out":
                     kept = _narrowed(a, b) if a.distinct or not b.distinct else _narrowed(b, a)
                 layout = min(a.layout, b.layout, key=("contiguous", "rows", "any").index)
-                self.tensors[name] = replace(kept, layout=layout)
+                self.tensors[name] = replace(
+                    kept, layout=layout, optional=a.optional and b.optional
+                )
             else:
                 _differ(a, b)
         self._check_order()

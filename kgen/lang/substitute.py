@@ -6,7 +6,7 @@ another one once for each replacement of its indices, so that nothing is written
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from kgen.diagnostics import Span
@@ -80,13 +80,15 @@ class Rewriter:
 
     `lets`: what the values are made of. `renames`: other names are put in place of indices where they are
     bound, too; without it, values are put in place of some indices where they are free. `read`: what
-    becomes of a load.
+    becomes of a load. `given`, `absent`: tensors that are always given, or never.
     """
 
     names: Names
     lets: Mapping[str, Let]
     renames: bool = False
     read: Callable[[Load], Value] | None = None
+    given: Collection[str] = ()
+    absent: Collection[str] = ()
     _made: dict[tuple[str, frozenset[tuple[str, Value]]], Value] = field(default_factory=dict)
     _twins: dict[str, str] = field(default_factory=dict)
 
@@ -105,6 +107,10 @@ class Rewriter:
                 return where[name]
             case Ref(name):
                 return self._let(self.lets[name], value.axes, where)
+            case Select(Given(name), then, other) if name in self.given or name in self.absent:
+                return self.at(then if name in self.given else other, where)
+            case Given(name) if name in self.given or name in self.absent:
+                return Const(name in self.given, "bool")
             case Reduce(_, index, arg, none):
                 bound, inner = self._bound(index, arg.axes, where)
                 row = where.get(value.before, index_of(value.before))

@@ -277,8 +277,24 @@ class Trusted:
 
 
 @dataclass(frozen=True, slots=True)
+class Chain:
+    """A function of eager.py, and the optional tensors that it is not given."""
+
+    name: str
+    without: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """It as an expression of a generated module."""
+        left_out = "".join(f', "{name}"' for name in self.without)
+        return f"without(eager.{self.name}{left_out})" if left_out else f"eager.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """One checked group. `extents` maps each index, in order, to how many values it takes.
+
+    `eager` are the functions of eager.py that it replaces, one after the other.
 
     `scheduled` is where the schedule names each index, `tile.c` or `program.r`.
     `twins` maps each index that kgen made itself to the one that it runs beside.
@@ -286,7 +302,7 @@ class Group:
 
     name: str
     summary: str
-    eager: str | None
+    eager: tuple[Chain, ...]
     eager_ulps: int
     when: Value | None
     when_text: str
@@ -307,6 +323,12 @@ class Group:
     sha256: str
     span: Span
     scheduled: dict[str, Span]
+
+    @property
+    def eager_text(self) -> str:
+        """What it replaces, as an expression of a generated module; empty if nothing."""
+        texts = [each.text for each in self.eager]
+        return f"chained({', '.join(texts)})" if len(texts) > 1 else "".join(texts)
 
     @property
     def static_names(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import itertools
 import textwrap
 from dataclasses import dataclass
 
+from kgen.package.view import chain_import
 from kgen.plan.step import StepPlan
 from kgen.plan.stepnames import StepTensor
 from kgen.plan.streams import Do, Names, Stage, free_stages
@@ -73,10 +74,15 @@ class StepView:
         return list(dict.fromkeys(s.name for s in self.plan.every() if s.kind == "group"))
 
     @property
+    def chain_import(self) -> str:
+        """The import of what joins several eager chains, if a group replaces several."""
+        return chain_import(".", [self.plan.groups[name] for name in self.groups])
+
+    @property
     def eager(self) -> str:
         """Group -> its eager function."""
         return wrap(
-            "EAGER = " + _table({n: f"eager.{self.plan.groups[n].eager}" for n in self.groups})
+            "EAGER = " + _table({n: self.plan.groups[n].eager_text for n in self.groups})
         )
 
     @property

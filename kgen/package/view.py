@@ -166,6 +166,11 @@ class View:
     # Tests.
 
     @property
+    def chain_import(self) -> str:
+        """The import of what joins several eager chains, if this group replaces several."""
+        return chain_import("..", [self.group])
+
+    @property
     def case(self) -> str:
         """The group's test case."""
         edges: dict[str, Tree | str] = {}
@@ -178,7 +183,7 @@ class View:
         made = call(
             "testing.Case",
             f"ops.{self.name}",
-            eager=f"eager.{self.group.eager}" if self.group.eager else None,
+            eager=self.group.eager_text or None,
             eager_ulps=str(self.group.eager_ulps) if self.group.eager_ulps else None,
             moved=texts(self._moved) if self._moved else None,
             trusted=table(trusted) if trusted else None,
@@ -212,6 +217,13 @@ class View:
         floats = {n for n, tensor in tensors.items() if tensor.written and tensor.dtype in FLOATS}
         computed = {s.tensor for s in self.group.stores if not _is_moved(s.value, self.group)}
         return tuple(name for name in tensors if name in floats - computed)
+
+
+def chain_import(parent: str, groups: Iterable[Group]) -> str:
+    """The line that imports what the eager chains of some groups are joined with; or nothing."""
+    used = " ".join(group.eager_text for group in groups)
+    names = [name for name in ("chained", "without") if f"{name}(" in used]
+    return f"\nfrom {parent}_runtime import {', '.join(names)}" if names else ""
 
 
 def signature(group: Group) -> Tree:

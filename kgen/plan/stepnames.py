@@ -148,7 +148,7 @@ class StepNames:
                 nearest(stage.name.value, self.groups),
             )
             return
-        if group.eager is None:
+        if not group.eager:
             self._fail(
                 "bad-stage",
                 stage.name.span,
@@ -178,13 +178,15 @@ class StepNames:
                     "write `name`, or `name[l]` with the index of the repeat around the stage",
                 )
         bound = {a.value: target.value for a, target in stage.bind if target not in refused}
-        have = eager_parameters(self.package, group.eager)
+        have = frozenset[str]().union(
+            *(eager_parameters(self.package, each.name) - {*each.without} for each in group.eager)
+        )
         for name in bound:
             if name in known and name not in have:
                 self._fail(
                     "bad-stage",
                     stage.name.span,
-                    f"`{name}` is bound, but the eager function `{group.eager}` has no such argument",
+                    f"`{name}` is bound, but the eager function `{group.eager_text}` has no such argument",
                     "without it the step would not be the same with `fused` off",
                 )
         for tensor in group.tensors.values():

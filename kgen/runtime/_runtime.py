@@ -7,6 +7,7 @@ with a device.
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 import re
@@ -444,6 +445,33 @@ def _address(tensor: torch.Tensor) -> int:
         return int(tensor.data_ptr())
     except RuntimeError:
         return 0
+
+
+def chained(*functions: Callable[..., object]) -> Callable[..., None]:
+    """Functions one after the other as one, each called with those of the arguments that it takes."""
+    parameters: dict[str, inspect.Parameter] = {}
+    takes = [inspect.signature(function).parameters for function in functions]
+    for each in (each for taken in takes for each in taken.values()):
+        if each.name not in parameters or each.default is each.empty:  # one needs it
+            parameters[each.name] = each
+
+    def run(**arguments: object) -> None:
+        for function, taken in zip(functions, takes, strict=True):
+            function(**{name: each for name, each in arguments.items() if name in taken})
+
+    run.__signature__ = inspect.Signature([*parameters.values()])  # type: ignore[attr-defined]
+    return run
+
+
+def without(function: Callable[..., object], *names: str) -> Callable[..., object]:
+    """A function that does not take some of its optional arguments."""
+
+    def run(**arguments: object) -> object:
+        return function(**arguments)
+
+    kept = [p for p in inspect.signature(function).parameters.values() if p.name not in names]
+    run.__signature__ = inspect.Signature(kept)  # type: ignore[attr-defined]
+    return run
 
 
 def split_list(text: str) -> list[str]:

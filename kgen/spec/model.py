@@ -56,10 +56,13 @@ class StoreSpec:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """One spec file."""
+    """One spec file. `fuse`: the groups that it is made of; it has no declarations of its own then."""
 
     name: Text
     summary: str
+    fuse: tuple[Text, ...]
+    through: tuple[Text, ...]
+    without: tuple[Text, ...]
     eager: Text | None
     eager_ulps: Text | None
     when: Text | None
@@ -102,8 +105,10 @@ def read_group(path: Path, shown: str, report: Report) -> GroupSpec | None:
     root = parse(text, shown, report)
     if root is None:
         return None
-    for where, kind, context in schema.errors(plain(root)):
-        shape_error(root, where, kind, context, report)
+    fused = root.get("fuse") is not None
+    model, keys = (schema.Fused, schema.fused_keys) if fused else (schema.Group, schema.keys)
+    for where, kind, context in schema.errors(plain(root), model):
+        shape_error(root, where, kind, context, report, keys)
     if len(report.diagnostics) > before:
         return None
     for key in ("tensors", "store"):
@@ -240,6 +245,9 @@ def _group(root: Block, file: str, sha256: str) -> GroupSpec:
     return GroupSpec(
         name=need(root, "group"),
         summary=line_of(root, "summary"),
+        fuse=names_of(root, "fuse") or (),
+        through=names_of(root, "through") or (),
+        without=names_of(root, "without") or (),
         eager=text_of(root, "eager"),
         eager_ulps=text_of(root, "eager_ulps"),
         when=text_of(root, "when"),

@@ -117,6 +117,22 @@ class Group(_Keys):
     schedule: Schedule | None = None
 
 
+class Fused(_Keys):
+    """One group that does what several of the package do, one after the other."""
+
+    group: str = Field(description="the name of the generated function")
+    summary: str = Field(description="one sentence for its documentation")
+    fuse: list[str] = Field(description="the groups, in the order in which they would run")
+    through: list[str] = Field(
+        default_factory=list, description="tensors that only pass between them; not in memory any more"
+    )
+    without: list[str] = Field(
+        default_factory=list,
+        description="GROUP.TENSOR: optional tensors that a group is not given, whatever the others are",
+    )
+    schedule: Schedule | None = None
+
+
 class Switch(_Keys):
     """A switch of the step beside `fused` and `overlap`."""
 
@@ -203,6 +219,11 @@ def keys(path: tuple[str, ...]) -> list[str]:
     return list(Group.model_fields)
 
 
+def fused_keys(path: tuple[str, ...]) -> list[str]:
+    """Likewise in the file of a group that is made of others."""
+    return list((Schedule if path else Fused).model_fields)
+
+
 def step_keys(path: tuple[str, ...]) -> list[str]:
     """Likewise in a step's file."""
     inner: dict[str, type[BaseModel]] = {"stages": Stage, "switches": Switch, "overlap": Overlap}
@@ -217,7 +238,16 @@ def json_schema() -> dict[str, Any]:
         entries["additionalProperties"] = {
             "anyOf": [{"type": "string"}, entries["additionalProperties"]]
         }
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+    fused = Fused.model_json_schema()
+    named = {"Group": schema, "Fused": fused}
+    parts = {**schema.pop("$defs", {}), **fused.pop("$defs", {}), **named}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "if": {"required": ["fuse"]},
+        "then": {"$ref": "#/$defs/Fused"},
+        "else": {"$ref": "#/$defs/Group"},
+        "$defs": parts,
+    }
 
 
 def step_schema() -> dict[str, Any]:

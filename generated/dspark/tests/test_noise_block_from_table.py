@@ -10,7 +10,6 @@ import torch
 
 from .. import _testing as testing
 from .. import eager, ops
-
 CASE = testing.Case(
     ops.noise_block_from_table,
     eager=eager.noise_block_from_table,
