@@ -70,7 +70,9 @@ def _fused(spec: GroupSpec, package: Package, report: Report) -> Group | None:
             group = part
         else:
             assert group is not None
-            used = {tensor for each in spec.fuse[number + 1 :] for tensor in _tensors(parts[each.value])}
+            used = {
+                tensor for each in spec.fuse[number + 1 :] for tensor in _tensors(parts[each.value])
+            }
             now = {tensor for tensor in passing if tensor in part.tensors and tensor not in used}
             group = fuse(group, part, report, name=spec.name.value, through=now)
             for tensor in now:
@@ -82,7 +84,9 @@ def _fused(spec: GroupSpec, package: Package, report: Report) -> Group | None:
                 report.diagnostics[-1] = replace(last, also=also)
             return None
     for tensor in passing.values():
-        message = f"no two of the groups have a tensor `{tensor.value}` that could pass between them"
+        message = (
+            f"no two of the groups have a tensor `{tensor.value}` that could pass between them"
+        )
         report.add("cannot-fuse", tensor.span, message, "leave it out of `through`")
     assert group is not None
     checker = _Checker(spec, Scope(report))
@@ -109,7 +113,9 @@ def _left_out(
     found: dict[str, set[str]] = {name.value: set() for name in spec.fuse}
     for text in spec.without:
         group, _, tensor = text.value.partition(".")
-        optional = [t.name.value for t in parts[group].tensors if t.optional] if group in found else []
+        optional = (
+            [t.name.value for t in parts[group].tensors if t.optional] if group in found else []
+        )
         if tensor in optional:
             found[group].add(tensor)
         else:

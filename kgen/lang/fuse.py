@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import graphlib
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NoReturn, TypeVar
 
@@ -22,9 +22,11 @@ from kgen.lang.substitute import CannotMoveError, Names, Rewriter, Where, axes_o
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     NO_AXES,
+    Cast,
     Const,
     Group,
     Index,
+    Let,
     Load,
     Op,
     Param,
@@ -78,7 +80,8 @@ def fuse(
         The group; None after a `cannot-fuse` diagnostic.
     """
     try:
-        return _Fusion(first, second).group(name or f"{first.name}_{second.name}", sorted(through))
+        both = _Fusion(_launched(first, second), _launched(second, first))
+        return both.group(name or f"{first.name}_{second.name}", sorted(through))
     except _CannotFuseError as error:
         report.add("cannot-fuse", *error.args)
         return None
@@ -162,7 +165,9 @@ class _Fusion:
             first,
             name=name,
             summary=f"{first.summary} {second.summary}",
-            eager=(*first.eager, *second.eager) if first.eager and second.eager and not through else (),
+            eager=(*first.eager, *second.eager)
+            if first.eager and second.eager and not through
+            else (),
             eager_ulps=max(first.eager_ulps, second.eager_ulps),
             when=when,
             when_text=spec_text(when).text if when is not None else "",
@@ -278,6 +283,8 @@ class _Fusion:
         if launched is not None and self.first.when != self.second.when:
             # What a condition reads is read only where the group would be launched.
             when = launched if when is None else _choice(launched, when, launched)
+        if side.read is not None and when is not None:
+            value = _Knowing(self.names, {*_joined(when, self.names.lets)}).at(value)
         place = Load(store.tensor, items, value.dtype, axes_of(*items))
         return replace(
             store,
@@ -302,6 +309,16 @@ class _Fusion:
         return self.found[load]
 
     def _element(self, load: Load) -> Value:
+        for number, item in enumerate(load.items):  # a place that is chosen is one of two places
+            chosen = self._plain(item)
+            if isinstance(chosen, Select):
+                ways = [
+                    self._read(
+                        rebuilt(load, (*load.items[:number], way, *load.items[number + 1 :]))
+                    )
+                    for way in (chosen.then, chosen.other)
+                ]
+                return _choice(chosen.cond, *ways)
         text, stores = spec_text(load).text, self.stores[load.tensor]
         moves = Rewriter(self.names, self.names.lets)
         pieces: list[tuple[list[Value], Value]] = []
@@ -350,6 +367,10 @@ class _Fusion:
             index, offset = self._split(place)
             base, same = self._split(item)
             if index is None and item != place:
+                if isinstance(base, Index) and self._known(extents[base.name]) == self._known(
+                    place
+                ):
+                    return None  # that index has no such value
                 if isinstance(item, Const) and isinstance(place, Const):
                     return None
                 conditions.append(_op("eq", cast(item, "i64"), _whole(place)))
@@ -362,6 +383,8 @@ class _Fusion:
                     at = self.names.named(at, f"{index.name}_at", span)
                 where[index.name] = at
                 extent = self._known(extents[index.name])
+                if self._known(self._plain(at)) == extent:
+                    return None  # it is just past the last one
                 if isinstance(at, Index) and self._known(extents[at.name]) == extent:
                     continue
                 above = [_op("lt", at, _whole(extents[index.name]))]
@@ -375,6 +398,12 @@ class _Fusion:
                 )
                 raise _CannotFuseError(span, message, _PLAIN, (also,))
         return where, conditions
+
+    def _plain(self, value: Value) -> Value:
+        """What a let is, and what is cast to i64."""
+        while isinstance(value, Ref) or (isinstance(value, Cast) and value.dtype == "i64"):
+            value = value.arg if isinstance(value, Cast) else self.names.lets[value.name].value
+        return value
 
     def _split(self, value: Value) -> tuple[Value | None, Value | None]:
         """A place as a number and one that is known before the launch, which is added to it."""
@@ -455,6 +484,56 @@ class _Fusion:
             if size.derived is None and size.name not in bound:
                 message = f"no tensor that is left has the size `{size.name}`"
                 raise _CannotFuseError(size.span, message, _THROUGH)
+
+
+def _joined(condition: Value, lets: Mapping[str, Let]) -> Iterator[Value]:
+    """The conditions that all hold where one does, in the names of lets and as these are written."""
+    yield condition
+    match condition:
+        case Ref(name):
+            yield from _joined(lets[name].value, lets)
+        case Op("and", args):
+            for each in args:
+                yield from _joined(each, lets)
+
+
+@dataclass(slots=True)
+class _Knowing:
+    """Values where some conditions hold: the choices by them are made."""
+
+    names: Names
+    known: set[Value]
+    _made: dict[Value, Value] = field(default_factory=dict)
+
+    def at(self, value: Value) -> Value:
+        """`value`, the same object where no choice in it is made."""
+        if value not in self._made:
+            self._made[value] = self._at(value)
+        return self._made[value]
+
+    def _at(self, value: Value) -> Value:
+        match value:
+            case Select(cond, then, _) if cond in self.known:
+                return self.at(then)
+            case Ref(name):
+                let = self.names.lets[name]
+                known = self.at(let.value)
+                return value if known == let.value else self.names.named(known, name, let.span)
+            case Reduce() | Scan():  # other points may be meant
+                return value
+        return rebuilt(value, tuple(map(self.at, children(value))))
+
+
+def _launched(group: Group, other: Group) -> Group:
+    """A group with the condition of the other one's launch, if it stores nothing where that fails."""
+    when = other.when
+    if group.when is not None or when is None:
+        return group
+    for store in group.stores:
+        extents = [group.extents[index] for index in store.axes]
+        if when not in [_op("gt", each, Const(0, "int")) for each in extents]:
+            return group
+    return replace(group, when=when)
 
 
 def _parts(group: Group, *, deep: bool = False) -> Iterable[Value]:

@@ -81,9 +81,7 @@ class StepView:
     @property
     def eager(self) -> str:
         """Group -> its eager function."""
-        return wrap(
-            "EAGER = " + _table({n: self.plan.groups[n].eager_text for n in self.groups})
-        )
+        return wrap("EAGER = " + _table({n: self.plan.groups[n].eager_text for n in self.groups}))
 
     @property
     def fused(self) -> str:

@@ -124,7 +124,8 @@ class Fused(_Keys):
     summary: str = Field(description="one sentence for its documentation")
     fuse: list[str] = Field(description="the groups, in the order in which they would run")
     through: list[str] = Field(
-        default_factory=list, description="tensors that only pass between them; not in memory any more"
+        default_factory=list,
+        description="tensors that only pass between them; not in memory any more",
     )
     without: list[str] = Field(
         default_factory=list,
