@@ -38,6 +38,7 @@ __all__ = [
     "noise_block",
     "noise_block_from_table",
     "prologue",
+    "prologue_from_table",
     "refresh_block_tables",
     "warmup",
 ]
@@ -445,14 +446,24 @@ def noise_block(*, embed_rows: Tensor, noise: Tensor) -> None:
 
 
 @calls(ops.noise_block_from_table)
-def noise_block_from_table(*, embed_ids: Tensor, embed_table: Tensor, noise: Tensor) -> None:
+def noise_block_from_table(
+    *,
+    embed_ids: Tensor,
+    embed_table: Tensor,
+    noise: Tensor,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+) -> None:
     """The draft block's input, gathered from an embedding table that is not sharded.
 
     Args:
         embed_ids: i64[G + 1], in, expected 0 .. vocab - 1. Token ids; one outside the table has
             a row of zeros.
         embed_table: bf16[vocab, H], in.
-        noise: bf16[G, W, H], out.
+        live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
+            it.
+        noise: bf16[G, W, H], inout.
+        live: i32 0 .. G. Rows from here on write nothing.
 
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
@@ -526,6 +537,92 @@ def prologue(
         page_tables: i32[G, blocks], out.
         kv_lens: i32[G], out.
         num_contexts: i32 0 .. batch - G.
+        max_ctx: i64 1 .. 2**21.
+        mask_token_id: i64 0 .. 2**31 - 1.
+        page_size: static 1 .. 1024. Tokens a page.
+        live: i32 0 .. G. Rows from here on write nothing anywhere.
+        drop_overflow: static 0 .. 1.
+
+    Raises:
+        KgenCallError: an argument does not fit; nothing was written.
+    """
+
+
+@calls(ops.prologue_from_table)
+def prologue_from_table(
+    *,
+    target_tokens: Tensor,
+    draft_tokens: Tensor,
+    accepted_tokens: Tensor,
+    num_accepted: Tensor,
+    kv_rewind: Tensor,
+    target_kv_lens: Tensor,
+    ctx_len: Tensor,
+    batch_to_slot: Tensor,
+    ctx_positions: Tensor,
+    block_counts: Tensor,
+    block_tables: Tensor,
+    bonus: Tensor,
+    embed_ids: Tensor,
+    query_positions: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    num_ctx: Tensor,
+    seq_lens: Tensor,
+    embed_table: Tensor,
+    noise: Tensor,
+    block_pages: Tensor,
+    block_in_page: Tensor,
+    page_tables: Tensor,
+    kv_lens: Tensor,
+    num_contexts: int,
+    max_ctx: int,
+    mask_token_id: int,
+    page_size: int,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
+    drop_overflow: int | None = None,
+) -> None:
+    """Acceptance, context positions, the step's bookkeeping, the noise block and the block's
+        places, in one launch.
+
+    Args:
+        target_tokens: i64[G, K1], in, values 0 .. 2**31 - 1.
+        draft_tokens: i32[G, K], in.
+        accepted_tokens: i32[batch, K1], inout.
+        num_accepted: i32[batch], inout, values 0 .. K1. 0 where a step was discarded; nothing
+            is kept then, and the bonus is the row's first token.
+        kv_rewind: i32[G], out.
+        target_kv_lens: i32[batch], inout, values 0 .. 2**31 - 2.
+        ctx_len: i64[slots], inout, values 0 .. min(2147483647, max_ctx).
+        batch_to_slot: i64[max_batch], in, values 0 .. slots - 1. Padded rows share the dummy
+            slot, the last one.
+        ctx_positions: i64[G, K1], out.
+        block_counts: i64[batch], in, values 0 .. blocks, expected 1 - drop_overflow .. blocks.
+            A row of no pages reads column 0 of its table, whatever that holds; with
+            drop_overflow it gets -1.
+        block_tables: i32[batch, blocks], in, values 0 ... A row's own pages come first, without
+            a hole; a placeholder reads as page 0, which may be another's.
+        live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
+            it.
+        bonus: i64[G], inout.
+        embed_ids: i64[G + 1], inout, expected 0 .. vocab - 1. Token ids; one outside the table
+            has a row of zeros.
+        query_positions: i64[G, W], inout.
+        keep: bool[G, K1], inout.
+        write_pages: i64[G, K1], inout.
+        write_offsets: i64[G, K1], inout.
+        num_ctx: i64[G], inout, values 0 .. blocks * page_size - W. A length that leaves room
+            for the block, so that no position of it is past its row of the table.
+        seq_lens: i32[batch], inout.
+        embed_table: bf16[vocab, H], in.
+        noise: bf16[G, W, H], inout.
+        block_pages: i64[G, W], out.
+        block_in_page: i64[G, W], out.
+        page_tables: i32[G, blocks], out.
+        kv_lens: i32[G], out.
+        num_contexts: i32 0 .. min(min(min(batch - G, max_batch - G), batch - G), batch - G).
         max_ctx: i64 1 .. 2**21.
         mask_token_id: i64 0 .. 2**31 - 1.
         page_size: static 1 .. 1024. Tokens a page.

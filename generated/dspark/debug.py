@@ -243,13 +243,16 @@ def block_norm_rope_write_check(
     drop_overflow: tl.constexpr,
     LANES_i: tl.constexpr,
     LANES_p: tl.constexpr,
+    TILE_j: tl.constexpr,
 ):
     """Checks what block_norm_rope_write reads and where it stores; stores nothing itself."""
     program = tl.program_id(0)
-    j = (program % W).to(tl.int64)
-    r = (program // W).to(tl.int64)
+    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+    j = program % tiles_j * TILE_j + tl.arange(0, TILE_j)
+    r = (program // tiles_j).to(tl.int64)
     i = tl.arange(0, LANES_i)
     p = tl.arange(0, LANES_p)
+    j_in = j < W
     i_in = i < R
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
@@ -266,74 +269,96 @@ def block_norm_rope_write_check(
     alive = r < chosen
     p_in = p < P
     query_positions_value = tl.load(
-        query_positions_ptr + r * query_positions_stride_0 + j, mask=alive, other=0
+        query_positions_ptr + r * query_positions_stride_0 + j, mask=both(j_in, alive), other=0
     )
     query_positions_fits = (query_positions_value >= 0) & (query_positions_value <= max_ctx + W - 1)
-    _note_3(_report_ptr + 16, alive & ~query_positions_fits, r * W + j, r, j, query_positions_value)
+    _note_3(
+        _report_ptr + 16,
+        both(j_in & ~query_positions_fits, alive),
+        r * W + j,
+        r,
+        j.to(tl.int64),
+        query_positions_value,
+    )
     freqs_inside = (query_positions_value >= 0) & (query_positions_value < max_pos)
     _note_3(
         _report_ptr + 32,
-        both(p_in, alive & ~freqs_inside),
-        (r * W + j) * P + p,
-        query_positions_value,
-        p.to(tl.int64) // 2,
+        both(j_in[:, None] & p_in[None, :] & (~freqs_inside)[:, None], alive),
+        ((r * W + j) * P)[:, None] + p[None, :],
+        query_positions_value[:, None],
+        (p.to(tl.int64) // 2)[None, :],
         0,
     )
     freqs_inside_2 = (query_positions_value >= 0) & (query_positions_value < max_pos)
     _note_3(
         _report_ptr + 48,
-        both(p_in, alive & ~freqs_inside_2),
-        (r * W + j) * P + p,
-        query_positions_value,
-        p.to(tl.int64) // 2,
+        both(j_in[:, None] & p_in[None, :] & (~freqs_inside_2)[:, None], alive),
+        ((r * W + j) * P)[:, None] + p[None, :],
+        query_positions_value[:, None],
+        (p.to(tl.int64) // 2)[None, :],
         1,
     )
     # page: block_pages[r, j]
-    page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
+    page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j, mask=j_in, other=0)
     block_pages_fits = (page >= -drop_overflow) & (page <= pages.to(tl.int64) - 1)
-    _note_3(_report_ptr + 64, ~block_pages_fits, r * W + j, r, j, page)
+    _note_3(_report_ptr + 64, j_in & ~block_pages_fits, r * W + j, r, j.to(tl.int64), page)
     # offset: block_in_page[r, j]
     offset = tl.load(
-        block_in_page_ptr + r * block_in_page_stride_0 + j, mask=alive & (page >= 0), other=0
+        block_in_page_ptr + r * block_in_page_stride_0 + j,
+        mask=both(j_in & (page >= 0), alive),
+        other=0,
     )
     block_in_page_fits = (offset >= 0) & (offset <= page_size.to(tl.int64) - 1)
-    _note_3(_report_ptr + 80, alive & (page >= 0) & ~block_in_page_fits, r * W + j, r, j, offset)
+    _note_3(
+        _report_ptr + 80,
+        both(j_in & (page >= 0) & ~block_in_page_fits, alive),
+        r * W + j,
+        r,
+        j.to(tl.int64),
+        offset,
+    )
     pool_inside = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_5(
         _report_ptr + 96,
-        both(i_in, alive & (page >= 0) & ~pool_inside),
-        (r * W + j) * R + i,
-        page,
+        both(j_in[:, None] & i_in[None, :] & (page >= 0)[:, None] & (~pool_inside)[:, None], alive),
+        ((r * W + j) * R)[:, None] + i[None, :],
+        page[:, None],
         0,
         0,
-        offset,
-        i.to(tl.int64),
+        offset[:, None],
+        i.to(tl.int64)[None, :],
     )
     tl.store(
-        _pool_places_ptr + ((r * W + j) * R + i),
-        (page * page_size + offset) * D + i,
-        mask=both(i_in, alive & (page >= 0) & pool_inside),
+        _pool_places_ptr + (((r * W + j) * R)[:, None] + i[None, :]),
+        ((page * page_size + offset) * D)[:, None] + i[None, :],
+        mask=both(
+            j_in[:, None] & i_in[None, :] & (page >= 0)[:, None] & pool_inside[:, None], alive
+        ),
     )
     pool_inside_2 = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_5(
         _report_ptr + 112,
-        both(p_in, alive & (page >= 0) & ~pool_inside_2),
-        (r * W + j) * P + p,
-        page,
+        both(
+            j_in[:, None] & p_in[None, :] & (page >= 0)[:, None] & (~pool_inside_2)[:, None], alive
+        ),
+        ((r * W + j) * P)[:, None] + p[None, :],
+        page[:, None],
         0,
         0,
-        offset,
-        R + p.to(tl.int64),
+        offset[:, None],
+        (R + p.to(tl.int64))[None, :],
     )
     tl.store(
         _pool_places_ptr
         + (
-            (r * W + j) * P
-            + p
+            ((r * W + j) * P)[:, None]
+            + p[None, :]
             + 1 * G.to(tl.int64) * tl.full((), W, tl.int64) * tl.full((), R, tl.int64)
         ),
-        (page * page_size + offset) * D + (R + p.to(tl.int64)),
-        mask=both(p_in, alive & (page >= 0) & pool_inside_2),
+        ((page * page_size + offset) * D)[:, None] + (R + p.to(tl.int64))[None, :],
+        mask=both(
+            j_in[:, None] & p_in[None, :] & (page >= 0)[:, None] & pool_inside_2[:, None], alive
+        ),
     )
 
 
@@ -378,11 +403,13 @@ def block_write_check(
     D: tl.constexpr,
     drop_overflow: tl.constexpr,
     LANES_d: tl.constexpr,
+    TILE_j: tl.constexpr,
 ):
     """Checks what block_write reads and where it stores; stores nothing itself."""
     program = tl.program_id(0)
-    j = (program % W).to(tl.int64)
-    r = (program // W).to(tl.int64)
+    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+    j = program % tiles_j * TILE_j + tl.arange(0, TILE_j)
+    r = (program // tiles_j).to(tl.int64)
     d = tl.arange(0, LANES_d)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
@@ -397,23 +424,26 @@ def block_write_check(
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
+    j_in = j < W
     # page: block_pages[r, j]
-    page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
+    page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j, mask=j_in, other=0)
     block_pages_fits = (page >= -drop_overflow) & (page <= pages.to(tl.int64) - 1)
-    _note_3(_report_ptr + 16, ~block_pages_fits, r * W + j, r, j, page)
+    _note_3(_report_ptr + 16, j_in & ~block_pages_fits, r * W + j, r, j.to(tl.int64), page)
     d_in = d < D
     block_in_page_value = tl.load(
-        block_in_page_ptr + r * block_in_page_stride_0 + j, mask=alive & (page >= 0), other=0
+        block_in_page_ptr + r * block_in_page_stride_0 + j,
+        mask=both(j_in & (page >= 0), alive),
+        other=0,
     )
     block_in_page_fits = (block_in_page_value >= 0) & (
         block_in_page_value <= page_size.to(tl.int64) - 1
     )
     _note_3(
         _report_ptr + 32,
-        alive & (page >= 0) & ~block_in_page_fits,
+        both(j_in & (page >= 0) & ~block_in_page_fits, alive),
         r * W + j,
         r,
-        j,
+        j.to(tl.int64),
         block_in_page_value,
     )
     pool_inside = (
@@ -424,18 +454,20 @@ def block_write_check(
     )
     _note_5(
         _report_ptr + 48,
-        both(d_in, alive & (page >= 0) & ~pool_inside),
-        (r * W + j) * D + d,
-        page,
+        both(j_in[:, None] & d_in[None, :] & (page >= 0)[:, None] & (~pool_inside)[:, None], alive),
+        ((r * W + j) * D)[:, None] + d[None, :],
+        page[:, None],
         0,
         0,
-        block_in_page_value,
-        d.to(tl.int64),
+        block_in_page_value[:, None],
+        d.to(tl.int64)[None, :],
     )
     tl.store(
-        _pool_places_ptr + ((r * W + j) * D + d),
-        (page * page_size + block_in_page_value) * D + d,
-        mask=both(d_in, alive & (page >= 0) & pool_inside),
+        _pool_places_ptr + (((r * W + j) * D)[:, None] + d[None, :]),
+        ((page * page_size + block_in_page_value) * D)[:, None] + d[None, :],
+        mask=both(
+            j_in[:, None] & d_in[None, :] & (page >= 0)[:, None] & pool_inside[:, None], alive
+        ),
     )
 
 
@@ -485,19 +517,22 @@ def context_kv_norm_rope_write_check(
     LANES_i: tl.constexpr,
     LANES_k_other: tl.constexpr,
     LANES_p: tl.constexpr,
+    TILE_k: tl.constexpr,
 ):
     """Checks what context_kv_norm_rope_write reads and where it stores; stores nothing itself."""
     program = tl.program_id(0)
-    k = (program % K1).to(tl.int64)
-    r = (program // K1 % G).to(tl.int64)
-    l = (program // K1 // G).to(tl.int64)
+    tiles_k = (tl.full((), K1, tl.int32) + TILE_k - 1) // TILE_k
+    k = program % tiles_k * TILE_k + tl.arange(0, TILE_k)
+    r = (program // tiles_k % G).to(tl.int64)
+    l = (program // tiles_k // G).to(tl.int64)
     i = tl.arange(0, LANES_i)
     p = tl.arange(0, LANES_p)
     k_other = tl.arange(0, LANES_k_other)
+    k_in = k < K1
     # page: write_pages[r, k]
-    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k, mask=k_in, other=0)
     write_pages_fits = (page >= -drop_overflow) & (page <= pages.to(tl.int64) - 1)
-    _note_3(_report_ptr, ~write_pages_fits, r * K1 + k, r, k, page)
+    _note_3(_report_ptr, k_in & ~write_pages_fits, r * K1 + k, r, k.to(tl.int64), page)
     k_other_in = k_other < K1
     write_pages_value = tl.load(
         write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
@@ -528,9 +563,10 @@ def context_kv_norm_rope_write_check(
         write_offsets_value,
     )
     # offset: write_offsets[r, k]
-    offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+    offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k, mask=k_in, other=0)
     write_offsets_fits_2 = (offset >= 0) & (offset <= page_size.to(tl.int64) - 1)
-    _note_3(_report_ptr + 48, ~write_offsets_fits_2, r * K1 + k, r, k, offset)
+    _note_3(_report_ptr + 48, k_in & ~write_offsets_fits_2, r * K1 + k, r, k.to(tl.int64), offset)
+    any_k = tl.max(tl.where(k_in, page >= 0, False).to(tl.int32), axis=0) != 0
     i_in = i < R
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
@@ -548,20 +584,22 @@ def context_kv_norm_rope_write_check(
     else:
         chosen = live
     each_k_other = (
-        (k_other < k)
-        & (write_pages_value == page)
-        & (write_offsets_value == offset)
-        & both(write_pages_value >= 0, r < chosen)
+        (k_other.to(tl.int64)[None, :] < k.to(tl.int64)[:, None])
+        & (write_pages_value[None, :] == page[:, None])
+        & (write_offsets_value[None, :] == offset[:, None])
+        & both(write_pages_value >= 0, r < chosen)[None, :]
     )
-    any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
+    any_k_other = (
+        tl.max(tl.where(k_other_in[None, :], each_k_other, False).to(tl.int32), axis=1) != 0
+    )
     if HAS_live_rows:
-        live_rows_value_2 = tl.load(live_rows_ptr, mask=(r < chosen) & (page >= 0), other=0)
+        live_rows_value_2 = tl.load(live_rows_ptr, mask=(r < chosen) & any_k, other=0)
         live_rows_fits_2 = (live_rows_value_2.to(tl.int64) >= 0) & (
             live_rows_value_2.to(tl.int64) <= G.to(tl.int64)
         )
         _note_2(
             _report_ptr + 80,
-            (r < chosen) & (page >= 0) & ~live_rows_fits_2,
+            (r < chosen) & any_k & ~live_rows_fits_2,
             tl.full((), 0, tl.int64),
             0,
             live_rows_value_2.to(tl.int64),
@@ -570,87 +608,131 @@ def context_kv_norm_rope_write_check(
     else:
         chosen_2 = live
     each_k_other_2 = (
-        (k_other < k)
-        & (write_pages_value == page)
-        & (write_offsets_value == offset)
-        & both(write_pages_value >= 0, r < chosen_2)
+        (k_other.to(tl.int64)[None, :] < k.to(tl.int64)[:, None])
+        & (write_pages_value[None, :] == page[:, None])
+        & (write_offsets_value[None, :] == offset[:, None])
+        & both(write_pages_value >= 0, r < chosen_2)[None, :]
     )
-    any_k_other_2 = tl.max(tl.where(k_other_in, each_k_other_2, False).to(tl.int32), axis=0) != 0
+    any_k_other_2 = (
+        tl.max(tl.where(k_other_in[None, :], each_k_other_2, False).to(tl.int32), axis=1) != 0
+    )
     p_in = p < P
     ctx_positions_value = tl.load(
         ctx_positions_ptr + r * ctx_positions_stride_0 + k,
-        mask=(r < chosen) & (page >= 0) & ~any_k_other_2,
+        mask=both(k_in & (page >= 0) & ~any_k_other_2, r < chosen),
         other=0,
     )
     ctx_positions_fits = (ctx_positions_value >= 0) & (ctx_positions_value <= max_ctx + K1 - 1)
     _note_3(
         _report_ptr + 96,
-        (r < chosen) & (page >= 0) & ~any_k_other_2 & ~ctx_positions_fits,
+        both(k_in & (page >= 0) & ~any_k_other_2 & ~ctx_positions_fits, r < chosen),
         r * K1 + k,
         r,
-        k,
+        k.to(tl.int64),
         ctx_positions_value,
     )
     freqs_inside = (ctx_positions_value >= 0) & (ctx_positions_value < max_pos)
     _note_3(
         _report_ptr + 112,
-        both(p_in, (r < chosen) & (page >= 0) & ~any_k_other_2 & ~freqs_inside),
-        (r * K1 + k) * P + p,
-        ctx_positions_value,
-        p.to(tl.int64) // 2,
+        both(
+            k_in[:, None]
+            & p_in[None, :]
+            & (page >= 0)[:, None]
+            & (~any_k_other_2)[:, None]
+            & (~freqs_inside)[:, None],
+            r < chosen,
+        ),
+        ((r * K1 + k) * P)[:, None] + p[None, :],
+        ctx_positions_value[:, None],
+        (p.to(tl.int64) // 2)[None, :],
         0,
     )
     freqs_inside_2 = (ctx_positions_value >= 0) & (ctx_positions_value < max_pos)
     _note_3(
         _report_ptr + 128,
-        both(p_in, (r < chosen) & (page >= 0) & ~any_k_other_2 & ~freqs_inside_2),
-        (r * K1 + k) * P + p,
-        ctx_positions_value,
-        p.to(tl.int64) // 2,
+        both(
+            k_in[:, None]
+            & p_in[None, :]
+            & (page >= 0)[:, None]
+            & (~any_k_other_2)[:, None]
+            & (~freqs_inside_2)[:, None],
+            r < chosen,
+        ),
+        ((r * K1 + k) * P)[:, None] + p[None, :],
+        ctx_positions_value[:, None],
+        (p.to(tl.int64) // 2)[None, :],
         1,
     )
     pool_inside = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_6(
         _report_ptr + 144,
-        both(i_in, (r < chosen) & (page >= 0) & ~any_k_other & ~pool_inside),
-        ((l * G + r) * K1 + k) * R + i,
+        both(
+            k_in[:, None]
+            & i_in[None, :]
+            & (page >= 0)[:, None]
+            & (~any_k_other)[:, None]
+            & (~pool_inside)[:, None],
+            r < chosen,
+        ),
+        (((l * G + r) * K1 + k) * R)[:, None] + i[None, :],
         l,
-        page,
+        page[:, None],
         0,
         0,
-        offset,
-        i.to(tl.int64),
+        offset[:, None],
+        i.to(tl.int64)[None, :],
     )
     tl.store(
-        _pool_places_ptr + (((l * G + r) * K1 + k) * R + i),
-        ((l * pages + page) * page_size + offset) * D + i,
-        mask=both(i_in, (r < chosen) & (page >= 0) & ~any_k_other & pool_inside),
+        _pool_places_ptr + ((((l * G + r) * K1 + k) * R)[:, None] + i[None, :]),
+        (((l * pages + page) * page_size + offset) * D)[:, None] + i[None, :],
+        mask=both(
+            k_in[:, None]
+            & i_in[None, :]
+            & (page >= 0)[:, None]
+            & (~any_k_other)[:, None]
+            & pool_inside[:, None],
+            r < chosen,
+        ),
     )
     pool_inside_2 = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_6(
         _report_ptr + 160,
-        both(p_in, (r < chosen) & (page >= 0) & ~any_k_other & ~pool_inside_2),
-        ((l * G + r) * K1 + k) * P + p,
+        both(
+            k_in[:, None]
+            & p_in[None, :]
+            & (page >= 0)[:, None]
+            & (~any_k_other)[:, None]
+            & (~pool_inside_2)[:, None],
+            r < chosen,
+        ),
+        (((l * G + r) * K1 + k) * P)[:, None] + p[None, :],
         l,
-        page,
+        page[:, None],
         0,
         0,
-        offset,
-        R + p.to(tl.int64),
+        offset[:, None],
+        (R + p.to(tl.int64))[None, :],
     )
     tl.store(
         _pool_places_ptr
         + (
-            ((l * G + r) * K1 + k) * P
-            + p
+            (((l * G + r) * K1 + k) * P)[:, None]
+            + p[None, :]
             + 1
             * tl.full((), L, tl.int64)
             * G
             * tl.full((), K1, tl.int64)
             * tl.full((), R, tl.int64)
         ),
-        ((l * pages + page) * page_size + offset) * D + (R + p.to(tl.int64)),
-        mask=both(p_in, (r < chosen) & (page >= 0) & ~any_k_other & pool_inside_2),
+        (((l * pages + page) * page_size + offset) * D)[:, None] + (R + p.to(tl.int64))[None, :],
+        mask=both(
+            k_in[:, None]
+            & p_in[None, :]
+            & (page >= 0)[:, None]
+            & (~any_k_other)[:, None]
+            & pool_inside_2[:, None],
+            r < chosen,
+        ),
     )
 
 
@@ -700,12 +782,14 @@ def context_kv_write_check(
     drop_overflow: tl.constexpr,
     LANES_d: tl.constexpr,
     LANES_k_other: tl.constexpr,
+    TILE_k: tl.constexpr,
 ):
     """Checks what context_kv_write reads and where it stores; stores nothing itself."""
     program = tl.program_id(0)
-    k = (program % K1).to(tl.int64)
-    r = (program // K1 % G).to(tl.int64)
-    l = (program // K1 // G).to(tl.int64)
+    tiles_k = (tl.full((), K1, tl.int32) + TILE_k - 1) // TILE_k
+    k = program % tiles_k * TILE_k + tl.arange(0, TILE_k)
+    r = (program // tiles_k % G).to(tl.int64)
+    l = (program // tiles_k // G).to(tl.int64)
     d = tl.arange(0, LANES_d)
     k_other = tl.arange(0, LANES_k_other)
     if HAS_live_rows:
@@ -721,10 +805,11 @@ def context_kv_write_check(
         chosen = live
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
+    k_in = k < K1
     # page: write_pages[r, k]
-    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k, mask=k_in, other=0)
     write_pages_fits = (page >= -drop_overflow) & (page <= pages.to(tl.int64) - 1)
-    _note_3(_report_ptr + 16, ~write_pages_fits, r * K1 + k, r, k, page)
+    _note_3(_report_ptr + 16, k_in & ~write_pages_fits, r * K1 + k, r, k.to(tl.int64), page)
     k_other_in = k_other < K1
     write_pages_value = tl.load(
         write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
@@ -754,18 +839,29 @@ def context_kv_write_check(
         k_other.to(tl.int64),
         write_offsets_value,
     )
-    write_offsets_value_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+    write_offsets_value_2 = tl.load(
+        write_offsets_ptr + r * write_offsets_stride_0 + k, mask=k_in, other=0
+    )
     write_offsets_fits_2 = (write_offsets_value_2 >= 0) & (
         write_offsets_value_2 <= page_size.to(tl.int64) - 1
     )
-    _note_3(_report_ptr + 64, ~write_offsets_fits_2, r * K1 + k, r, k, write_offsets_value_2)
-    each_k_other = (
-        (k_other < k)
-        & (write_pages_value == page)
-        & (write_offsets_value == write_offsets_value_2)
-        & both(write_pages_value >= 0, alive)
+    _note_3(
+        _report_ptr + 64,
+        k_in & ~write_offsets_fits_2,
+        r * K1 + k,
+        r,
+        k.to(tl.int64),
+        write_offsets_value_2,
     )
-    any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
+    each_k_other = (
+        (k_other.to(tl.int64)[None, :] < k.to(tl.int64)[:, None])
+        & (write_pages_value[None, :] == page[:, None])
+        & (write_offsets_value[None, :] == write_offsets_value_2[:, None])
+        & both(write_pages_value >= 0, alive)[None, :]
+    )
+    any_k_other = (
+        tl.max(tl.where(k_other_in[None, :], each_k_other, False).to(tl.int32), axis=1) != 0
+    )
     d_in = d < D
     pool_inside = (
         (page >= 0)
@@ -775,19 +871,33 @@ def context_kv_write_check(
     )
     _note_6(
         _report_ptr + 80,
-        both(d_in, alive & (page >= 0) & ~any_k_other & ~pool_inside),
-        ((l * G + r) * K1 + k) * D + d,
+        both(
+            k_in[:, None]
+            & d_in[None, :]
+            & (page >= 0)[:, None]
+            & (~any_k_other)[:, None]
+            & (~pool_inside)[:, None],
+            alive,
+        ),
+        (((l * G + r) * K1 + k) * D)[:, None] + d[None, :],
         l,
-        page,
+        page[:, None],
         0,
         0,
-        write_offsets_value_2,
-        d.to(tl.int64),
+        write_offsets_value_2[:, None],
+        d.to(tl.int64)[None, :],
     )
     tl.store(
-        _pool_places_ptr + (((l * G + r) * K1 + k) * D + d),
-        ((l * pages + page) * page_size + write_offsets_value_2) * D + d,
-        mask=both(d_in, alive & (page >= 0) & ~any_k_other & pool_inside),
+        _pool_places_ptr + ((((l * G + r) * K1 + k) * D)[:, None] + d[None, :]),
+        (((l * pages + page) * page_size + write_offsets_value_2) * D)[:, None] + d[None, :],
+        mask=both(
+            k_in[:, None]
+            & d_in[None, :]
+            & (page >= 0)[:, None]
+            & (~any_k_other)[:, None]
+            & pool_inside[:, None],
+            alive,
+        ),
     )
 
 
@@ -1102,19 +1212,22 @@ def gqa_kv_write_check(
     drop_overflow: tl.constexpr,
     LANES_d: tl.constexpr,
     LANES_k_other: tl.constexpr,
+    TILE_k: tl.constexpr,
 ):
     """Checks what gqa_kv_write reads and where it stores; stores nothing itself."""
     program = tl.program_id(0)
     head = (program % heads).to(tl.int64)
-    k = (program // heads % K1).to(tl.int64)
-    r = (program // heads // K1 % G).to(tl.int64)
-    l = (program // heads // K1 // G).to(tl.int64)
+    tiles_k = (tl.full((), K1, tl.int32) + TILE_k - 1) // TILE_k
+    k = program // heads % tiles_k * TILE_k + tl.arange(0, TILE_k)
+    r = (program // heads // tiles_k % G).to(tl.int64)
+    l = (program // heads // tiles_k // G).to(tl.int64)
     d = tl.arange(0, LANES_d)
     k_other = tl.arange(0, LANES_k_other)
+    k_in = k < K1
     # page: write_pages[r, k]
-    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k, mask=k_in, other=0)
     write_pages_fits = (page >= -drop_overflow) & (page <= pages.to(tl.int64) - 1)
-    _note_3(_report_ptr, ~write_pages_fits, r * K1 + k, r, k, page)
+    _note_3(_report_ptr, k_in & ~write_pages_fits, r * K1 + k, r, k.to(tl.int64), page)
     k_other_in = k_other < K1
     write_pages_value = tl.load(
         write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
@@ -1145,9 +1258,9 @@ def gqa_kv_write_check(
         write_offsets_value,
     )
     # offset: write_offsets[r, k]
-    offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+    offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k, mask=k_in, other=0)
     write_offsets_fits_2 = (offset >= 0) & (offset <= page_size.to(tl.int64) - 1)
-    _note_3(_report_ptr + 48, ~write_offsets_fits_2, r * K1 + k, r, k, offset)
+    _note_3(_report_ptr + 48, k_in & ~write_offsets_fits_2, r * K1 + k, r, k.to(tl.int64), offset)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
@@ -1164,20 +1277,23 @@ def gqa_kv_write_check(
     else:
         chosen = live
     each_k_other = (
-        (k_other < k)
-        & (write_pages_value == page)
-        & (write_offsets_value == offset)
-        & both(write_pages_value >= 0, r < chosen)
+        (k_other.to(tl.int64)[None, :] < k.to(tl.int64)[:, None])
+        & (write_pages_value[None, :] == page[:, None])
+        & (write_offsets_value[None, :] == offset[:, None])
+        & both(write_pages_value >= 0, r < chosen)[None, :]
     )
-    any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
+    any_k_other = (
+        tl.max(tl.where(k_other_in[None, :], each_k_other, False).to(tl.int32), axis=1) != 0
+    )
+    any_k = tl.max(tl.where(k_in, page >= 0, False).to(tl.int32), axis=0) != 0
     if HAS_live_rows:
-        live_rows_value_2 = tl.load(live_rows_ptr, mask=(r < chosen) & (page >= 0), other=0)
+        live_rows_value_2 = tl.load(live_rows_ptr, mask=(r < chosen) & any_k, other=0)
         live_rows_fits_2 = (live_rows_value_2.to(tl.int64) >= 0) & (
             live_rows_value_2.to(tl.int64) <= G.to(tl.int64)
         )
         _note_2(
             _report_ptr + 80,
-            (r < chosen) & (page >= 0) & ~live_rows_fits_2,
+            (r < chosen) & any_k & ~live_rows_fits_2,
             tl.full((), 0, tl.int64),
             0,
             live_rows_value_2.to(tl.int64),
@@ -1186,37 +1302,60 @@ def gqa_kv_write_check(
     pool_inside = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_6(
         _report_ptr + 96,
-        both(d_in, (r < chosen) & (page >= 0) & ~any_k_other & ~pool_inside),
-        (((l * G + r) * K1 + k) * heads + head) * head_dim + d,
+        both(
+            k_in[:, None]
+            & d_in[None, :]
+            & (page >= 0)[:, None]
+            & (~any_k_other)[:, None]
+            & (~pool_inside)[:, None],
+            r < chosen,
+        ),
+        ((((l * G + r) * K1 + k) * heads + head) * head_dim)[:, None] + d[None, :],
         l,
-        page,
+        page[:, None],
         0,
         head,
-        offset,
-        d.to(tl.int64),
+        offset[:, None],
+        d.to(tl.int64)[None, :],
     )
     tl.store(
-        _pool_places_ptr + ((((l * G + r) * K1 + k) * heads + head) * head_dim + d),
-        (((l * pages + page) * 2 * heads + head) * page_size + offset) * head_dim + d,
-        mask=both(d_in, (r < chosen) & (page >= 0) & ~any_k_other & pool_inside),
+        _pool_places_ptr
+        + (((((l * G + r) * K1 + k) * heads + head) * head_dim)[:, None] + d[None, :]),
+        ((((l * pages + page) * 2 * heads + head) * page_size + offset) * head_dim)[:, None]
+        + d[None, :],
+        mask=both(
+            k_in[:, None]
+            & d_in[None, :]
+            & (page >= 0)[:, None]
+            & (~any_k_other)[:, None]
+            & pool_inside[:, None],
+            r < chosen,
+        ),
     )
     pool_inside_2 = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_6(
         _report_ptr + 112,
-        both(d_in, (r < chosen) & (page >= 0) & ~any_k_other & ~pool_inside_2),
-        (((l * G + r) * K1 + k) * heads + head) * head_dim + d,
+        both(
+            k_in[:, None]
+            & d_in[None, :]
+            & (page >= 0)[:, None]
+            & (~any_k_other)[:, None]
+            & (~pool_inside_2)[:, None],
+            r < chosen,
+        ),
+        ((((l * G + r) * K1 + k) * heads + head) * head_dim)[:, None] + d[None, :],
         l,
-        page,
+        page[:, None],
         1,
         head,
-        offset,
-        d.to(tl.int64),
+        offset[:, None],
+        d.to(tl.int64)[None, :],
     )
     tl.store(
         _pool_places_ptr
         + (
-            (((l * G + r) * K1 + k) * heads + head) * head_dim
-            + d
+            ((((l * G + r) * K1 + k) * heads + head) * head_dim)[:, None]
+            + d[None, :]
             + 1
             * tl.full((), L, tl.int64)
             * G
@@ -1224,8 +1363,16 @@ def gqa_kv_write_check(
             * heads
             * tl.full((), head_dim, tl.int64)
         ),
-        ((((l * pages + page) * 2 + 1) * heads + head) * page_size + offset) * head_dim + d,
-        mask=both(d_in, (r < chosen) & (page >= 0) & ~any_k_other & pool_inside_2),
+        (((((l * pages + page) * 2 + 1) * heads + head) * page_size + offset) * head_dim)[:, None]
+        + d[None, :],
+        mask=both(
+            k_in[:, None]
+            & d_in[None, :]
+            & (page >= 0)[:, None]
+            & (~any_k_other)[:, None]
+            & pool_inside_2[:, None],
+            r < chosen,
+        ),
     )
 
 
@@ -1256,31 +1403,67 @@ gqa_kv_write = Checks(
 @kernel
 def noise_block_from_table_check(
     embed_ids_ptr,
+    live_rows_ptr,
     _report_ptr,
     G: tl.int32,
     H: tl.int32,
     vocab: tl.int32,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
     W: tl.constexpr,
     TILE_h: tl.constexpr,
+    TILE_j: tl.constexpr,
 ):
     """Checks what noise_block_from_table reads and where it stores; stores nothing itself."""
     program = tl.program_id(0)
     tiles_h = (H + TILE_h - 1) // TILE_h
     h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
-    j = (program // tiles_h % W).to(tl.int64)
-    r = (program // tiles_h // W).to(tl.int64)
+    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+    j = program // tiles_h % tiles_j * TILE_j + tl.arange(0, TILE_j)
+    r = (program // tiles_h // tiles_j).to(tl.int64)
+    if HAS_live_rows:
+        live_rows_value = tl.load(live_rows_ptr)
+        live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
+            live_rows_value.to(tl.int64) <= G.to(tl.int64)
+        )
+        _note_2(
+            _report_ptr, ~live_rows_fits, tl.full((), 0, tl.int64), 0, live_rows_value.to(tl.int64)
+        )
+        chosen = live_rows_value
+    else:
+        chosen = live
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < chosen
+    j_in = j < W
     # id: embed_ids[r if j == 0 else G]
-    id = tl.load(embed_ids_ptr + tl.where(j == 0, r, G.to(tl.int64)))
+    id = tl.load(
+        embed_ids_ptr + tl.where(j.to(tl.int64) == 0, r, G.to(tl.int64)),
+        mask=both(j_in, alive),
+        other=0,
+    )
     embed_ids_fits = (id >= 0) & (id <= vocab.to(tl.int64) - 1)
-    _note_2(_report_ptr, ~embed_ids_fits, r * W + j, tl.where(j == 0, r, G.to(tl.int64)), id)
+    _note_2(
+        _report_ptr + 16,
+        both(j_in & ~embed_ids_fits, alive),
+        r * W + j,
+        tl.where(j.to(tl.int64) == 0, r, G.to(tl.int64)),
+        id,
+    )
     h_in = h < H
     embed_table_inside = (id >= 0) & (id < vocab)
     _note_2(
-        _report_ptr + 16,
-        both(h_in, (0 <= id) & (id < vocab) & ~embed_table_inside),
-        (r * W + j) * H + h,
-        id,
-        h.to(tl.int64),
+        _report_ptr + 32,
+        both(
+            j_in[:, None]
+            & h_in[None, :]
+            & (0 <= id)[:, None]
+            & (id < vocab)[:, None]
+            & (~embed_table_inside)[:, None],
+            alive,
+        ),
+        ((r * W + j) * H)[:, None] + h[None, :],
+        id[:, None],
+        h.to(tl.int64)[None, :],
     )
 
 
@@ -1289,6 +1472,7 @@ noise_block_from_table = Checks(
     extents={"r": "G", "j": "W", "h": "H"},
     stores=[("r", "j", "h")],
     checks=[
+        Check("live_rows", "values", ()),
         Check("embed_ids", "expected", ("r", "j")),
         Check("embed_table", "read", ("r", "j", "h")),
     ],
@@ -1331,7 +1515,6 @@ def prologue_check(
     """Checks what prologue reads and where it stores; stores nothing itself."""
     pid = tl.program_id(0)
     end_0 = G
-    end_1 = end_0 + G * ((blocks + TILE_c - 1) // TILE_c)
     if pid < end_0:
         r = pid.to(tl.int64)
         k = tl.arange(0, LANES_k)
@@ -1386,13 +1569,13 @@ def prologue_check(
         )
         _note_2(_report_ptr + 32, ~target_kv_lens_fits, r, row, target_kv_lens_value.to(tl.int64))
         if HAS_live_rows:
-            live_rows_value = tl.load(live_rows_ptr, mask=G.to(tl.int64) > 0, other=0)
+            live_rows_value = tl.load(live_rows_ptr)
             live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
                 live_rows_value.to(tl.int64) <= G.to(tl.int64)
             )
             _note_2(
                 _report_ptr + 48,
-                (G.to(tl.int64) > 0) & ~live_rows_fits,
+                ~live_rows_fits,
                 tl.full((), 0, tl.int64),
                 0,
                 live_rows_value.to(tl.int64),
@@ -1407,97 +1590,42 @@ def prologue_check(
         # t_at: max(n - 1, 0)
         t_at = tl.maximum(n - 1, 0)
         target_tokens_inside = (t_at >= 0) & (t_at < K1)
-        _note_2(
-            _report_ptr + 64,
-            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~target_tokens_inside,
-            r,
-            r,
-            t_at,
-        )
+        _note_2(_report_ptr + 64, alive & ~target_tokens_inside, r, r, t_at)
         target_tokens_value_3 = tl.load(
             target_tokens_ptr + r * target_tokens_stride_0 + t_at,
-            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & target_tokens_inside,
+            mask=alive & target_tokens_inside,
             other=0,
         )
         target_tokens_fits_3 = (target_tokens_value_3 >= 0) & (target_tokens_value_3 <= 2147483647)
         _note_3(
             _report_ptr + 80,
-            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)
-            & target_tokens_inside
-            & ~target_tokens_fits_3,
+            alive & target_tokens_inside & ~target_tokens_fits_3,
             r,
             r,
             t_at,
             target_tokens_value_3,
         )
         # slot: batch_to_slot[row]
-        slot = tl.load(
-            batch_to_slot_ptr + row,
-            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
-            other=0,
-        )
-        tl.store(
-            _batch_to_slot_read_ptr + row,
-            1,
-            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
-        )
+        slot = tl.load(batch_to_slot_ptr + row, mask=alive, other=0)
+        tl.store(_batch_to_slot_read_ptr + row, 1, mask=alive)
         batch_to_slot_fits = (slot >= 0) & (slot <= slots.to(tl.int64) - 1)
-        _note_2(
-            _report_ptr + 96,
-            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~batch_to_slot_fits,
-            r,
-            row,
-            slot,
-        )
+        _note_2(_report_ptr + 96, alive & ~batch_to_slot_fits, r, row, slot)
         ctx_len_inside = (slot >= 0) & (slot < slots)
-        _note_1(
-            _report_ptr + 112,
-            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~ctx_len_inside,
-            r,
-            slot,
-        )
+        _note_1(_report_ptr + 112, alive & ~ctx_len_inside, r, slot)
         # before: ctx_len[slot]
-        before = tl.load(
-            ctx_len_ptr + slot,
-            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ctx_len_inside,
-            other=0,
-        )
+        before = tl.load(ctx_len_ptr + slot, mask=alive & ctx_len_inside, other=0)
         ctx_len_fits = (before >= 0) & (before <= max_ctx)
-        _note_2(
-            _report_ptr + 128,
-            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)
-            & ctx_len_inside
-            & ~ctx_len_fits,
-            r,
-            slot,
-            before,
-        )
+        _note_2(_report_ptr + 128, alive & ctx_len_inside & ~ctx_len_fits, r, slot, before)
         # after: min(before + n, max_ctx)
         after = tl.minimum(before + n, max_ctx)
         j_in = j < W
-        block_counts_value = tl.load(
-            block_counts_ptr + row,
-            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
-            other=0,
-        )
+        block_counts_value = tl.load(block_counts_ptr + row, mask=alive, other=0)
         block_counts_fits = (block_counts_value >= 0) & (block_counts_value <= blocks)
-        _note_2(
-            _report_ptr + 144,
-            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~block_counts_fits,
-            r,
-            row,
-            block_counts_value,
-        )
+        _note_2(_report_ptr + 144, alive & ~block_counts_fits, r, row, block_counts_value)
         block_counts_fits_2 = (block_counts_value >= 1 - drop_overflow) & (
             block_counts_value <= blocks
         )
-        _note_2(
-            _report_ptr + 160,
-            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~block_counts_fits_2,
-            r,
-            row,
-            block_counts_value,
-        )
+        _note_2(_report_ptr + 160, alive & ~block_counts_fits_2, r, row, block_counts_value)
         # cap: block_counts[row] * page_size
         cap = block_counts_value * page_size
         # dropped: drop_overflow == 1 and before + t >= cap
@@ -1507,29 +1635,20 @@ def prologue_check(
         block_tables_inside = (col // page_size >= 0) & (col // page_size < blocks)
         _note_2(
             _report_ptr + 176,
-            both(
-                t_in & ~dropped & ~block_tables_inside,
-                tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
-            ),
+            both(t_in & ~dropped & ~block_tables_inside, alive),
             r * K1 + t,
             row,
             col // page_size,
         )
         block_tables_value = tl.load(
             block_tables_ptr + row * block_tables_stride_0 + col // page_size,
-            mask=both(
-                t_in & ~dropped & block_tables_inside,
-                tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
-            ),
+            mask=both(t_in & ~dropped & block_tables_inside, alive),
             other=0,
         )
         block_tables_fits = block_tables_value.to(tl.int64) >= 0
         _note_3(
             _report_ptr + 192,
-            both(
-                t_in & ~dropped & block_tables_inside & ~block_tables_fits,
-                tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
-            ),
+            both(t_in & ~dropped & block_tables_inside & ~block_tables_fits, alive),
             r * K1 + t,
             row,
             col // page_size,
@@ -1537,21 +1656,11 @@ def prologue_check(
         )
         # num_ctx_stored: min(after, max(cap - W, 0))
         num_ctx_stored = tl.minimum(after, tl.maximum(cap - W, 0))
-        num_ctx_value = tl.load(
-            num_ctx_ptr + r, mask=~tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0), other=0
-        )
+        num_ctx_value = tl.load(num_ctx_ptr + r, mask=~alive, other=0)
         num_ctx_fits = (num_ctx_value >= 0) & (num_ctx_value <= blocks.to(tl.int64) * page_size - W)
-        _note_2(
-            _report_ptr + 208,
-            ~tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~num_ctx_fits,
-            r,
-            r,
-            num_ctx_value,
-        )
-        # num_ctx_read: num_ctx_stored if (alive if G > 0 else G > 0) else num_ctx[r]
-        num_ctx_read = tl.where(
-            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0), num_ctx_stored, num_ctx_value
-        )
+        _note_2(_report_ptr + 208, ~alive & ~num_ctx_fits, r, r, num_ctx_value)
+        # num_ctx_read: num_ctx_stored if alive else num_ctx[r]
+        num_ctx_read = tl.where(alive, num_ctx_stored, num_ctx_value)
         # position: num_ctx_read + j
         position = num_ctx_read + j
         # cap_2: blocks * page_size
@@ -1579,13 +1688,8 @@ def prologue_check(
             block_tables_value_2.to(tl.int64),
         )
         ctx_len_inside_2 = (slot >= 0) & (slot < slots)
-        _note_1(
-            _report_ptr + 256,
-            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0) & ~ctx_len_inside_2,
-            r,
-            slot,
-        )
-    elif pid < end_1:
+        _note_1(_report_ptr + 256, alive & ~ctx_len_inside_2, r, slot)
+    else:
         program = pid - end_0
         tiles_c = (blocks + TILE_c - 1) // TILE_c
         c = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
@@ -1605,8 +1709,6 @@ def prologue_check(
             c.to(tl.int64),
             block_tables_value_3.to(tl.int64),
         )
-    else:
-        pass
 
 
 prologue = Checks(
@@ -1631,6 +1733,389 @@ prologue = Checks(
         Check("block_tables", "read", ("r", "j")),
         Check("block_tables", "values", ("r", "j")),
         Check("ctx_len", "stored", ("r",)),
+        Check("block_tables", "values", ("r", "c")),
+    ],
+    distinct=("batch_to_slot",),
+)
+
+
+@kernel
+def prologue_from_table_check(
+    target_tokens_ptr,
+    draft_tokens_ptr,
+    target_kv_lens_ptr,
+    ctx_len_ptr,
+    batch_to_slot_ptr,
+    block_counts_ptr,
+    block_tables_ptr,
+    live_rows_ptr,
+    num_ctx_ptr,
+    _batch_to_slot_read_ptr,
+    _report_ptr,
+    target_tokens_stride_0: tl.int64,
+    draft_tokens_stride_0: tl.int64,
+    block_tables_stride_0: tl.int64,
+    G: tl.int32,
+    slots: tl.int32,
+    blocks: tl.int32,
+    H: tl.int32,
+    vocab: tl.int32,
+    num_contexts: tl.int32,
+    max_ctx: tl.int64,
+    mask_token_id: tl.int64,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
+    K1: tl.constexpr,
+    K: tl.constexpr,
+    W: tl.constexpr,
+    page_size: tl.constexpr,
+    drop_overflow: tl.constexpr,
+    LANES_j: tl.constexpr,
+    LANES_k: tl.constexpr,
+    LANES_t: tl.constexpr,
+    TILE_c: tl.constexpr,
+    TILE_h: tl.constexpr,
+    TILE_j: tl.constexpr,
+):
+    """Checks what prologue_from_table reads and where it stores; stores nothing itself."""
+    pid = tl.program_id(0)
+    end_0 = G
+    end_1 = (
+        end_0
+        + G * ((tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j * ((H + TILE_h - 1) // TILE_h))
+    )
+    if pid < end_0:
+        r = pid.to(tl.int64)
+        k = tl.arange(0, LANES_k)
+        t = tl.arange(0, LANES_t)
+        j = tl.arange(0, LANES_j)
+        t_in = t < K1
+        target_tokens_value = tl.load(
+            target_tokens_ptr + r * target_tokens_stride_0 + t, mask=t_in, other=0
+        )
+        target_tokens_fits = (target_tokens_value >= 0) & (target_tokens_value <= 2147483647)
+        _note_3(
+            _report_ptr,
+            t_in & ~target_tokens_fits,
+            r * K1 + t,
+            r,
+            t.to(tl.int64),
+            target_tokens_value,
+        )
+        # row: i64(num_contexts) + r
+        row = num_contexts + r
+        k_in = k < K
+        draft_tokens_value = tl.load(
+            draft_tokens_ptr + r * draft_tokens_stride_0 + k, mask=k_in, other=0
+        )
+        target_tokens_value_2 = tl.load(
+            target_tokens_ptr + r * target_tokens_stride_0 + k, mask=k_in, other=0
+        )
+        target_tokens_fits_2 = (target_tokens_value_2 >= 0) & (target_tokens_value_2 <= 2147483647)
+        _note_3(
+            _report_ptr + 16,
+            k_in & ~target_tokens_fits_2,
+            r * K + k,
+            r,
+            k.to(tl.int64),
+            target_tokens_value_2,
+        )
+        first_k = tl.min(
+            tl.where(
+                k_in & (draft_tokens_value != target_tokens_value_2),
+                k.to(tl.int64),
+                9223372036854775807,
+            ),
+            axis=0,
+        )
+        # matched: first[k](i64(draft_tokens[r, k]) != target_tokens[r, k], i64(K))
+        matched = tl.where(first_k == 9223372036854775807, tl.full((), K, tl.int64), first_k)
+        # num_accepted_stored: i32(1 + matched)
+        num_accepted_stored = (1 + matched).to(tl.int32)
+        target_kv_lens_value = tl.load(target_kv_lens_ptr + row)
+        target_kv_lens_fits = (target_kv_lens_value.to(tl.int64) >= 0) & (
+            target_kv_lens_value.to(tl.int64) <= 2147483646
+        )
+        _note_2(_report_ptr + 32, ~target_kv_lens_fits, r, row, target_kv_lens_value.to(tl.int64))
+        # slot: batch_to_slot[i64(num_contexts) + r]
+        slot = tl.load(batch_to_slot_ptr + (num_contexts + r))
+        tl.store(_batch_to_slot_read_ptr + (num_contexts + r), 1)
+        batch_to_slot_fits = (slot >= 0) & (slot <= slots.to(tl.int64) - 1)
+        _note_2(_report_ptr + 48, ~batch_to_slot_fits, r, num_contexts + r, slot)
+        ctx_len_inside = (slot >= 0) & (slot < slots)
+        _note_1(_report_ptr + 64, ~ctx_len_inside, r, slot)
+        ctx_len_value = tl.load(ctx_len_ptr + slot, mask=ctx_len_inside, other=0)
+        ctx_len_fits = (ctx_len_value >= 0) & (ctx_len_value <= tl.minimum(2147483647, max_ctx))
+        _note_2(_report_ptr + 80, ctx_len_inside & ~ctx_len_fits, r, slot, ctx_len_value)
+        if HAS_live_rows:
+            live_rows_value = tl.load(live_rows_ptr)
+            live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
+                live_rows_value.to(tl.int64) <= G.to(tl.int64)
+            )
+            _note_2(
+                _report_ptr + 96,
+                ~live_rows_fits,
+                tl.full((), 0, tl.int64),
+                0,
+                live_rows_value.to(tl.int64),
+            )
+            chosen = live_rows_value
+        else:
+            chosen = live
+        # alive: r < i64(live_rows[0] if given(live_rows) else live)
+        alive = r < chosen
+        # n: i64(num_accepted_stored)
+        n = num_accepted_stored.to(tl.int64)
+        # t_at: max(n - 1, 0)
+        t_at = tl.maximum(n - 1, 0)
+        target_tokens_inside = (t_at >= 0) & (t_at < K1)
+        _note_2(_report_ptr + 112, alive & ~target_tokens_inside, r, r, t_at)
+        target_tokens_value_3 = tl.load(
+            target_tokens_ptr + r * target_tokens_stride_0 + t_at,
+            mask=alive & target_tokens_inside,
+            other=0,
+        )
+        target_tokens_fits_3 = (target_tokens_value_3 >= 0) & (target_tokens_value_3 <= 2147483647)
+        _note_3(
+            _report_ptr + 128,
+            alive & target_tokens_inside & ~target_tokens_fits_3,
+            r,
+            r,
+            t_at,
+            target_tokens_value_3,
+        )
+        # slot_2: batch_to_slot[row]
+        slot_2 = tl.load(batch_to_slot_ptr + row, mask=alive, other=0)
+        tl.store(_batch_to_slot_read_ptr + row, 1, mask=alive)
+        batch_to_slot_fits_2 = (slot_2 >= 0) & (slot_2 <= slots.to(tl.int64) - 1)
+        _note_2(_report_ptr + 144, alive & ~batch_to_slot_fits_2, r, row, slot_2)
+        ctx_len_inside_2 = (slot_2 >= 0) & (slot_2 < slots)
+        _note_1(_report_ptr + 160, alive & ~ctx_len_inside_2, r, slot_2)
+        # before: ctx_len[slot_2]
+        before = tl.load(ctx_len_ptr + slot_2, mask=alive & ctx_len_inside_2, other=0)
+        ctx_len_fits_2 = (before >= 0) & (before <= tl.minimum(2147483647, max_ctx))
+        _note_2(_report_ptr + 176, alive & ctx_len_inside_2 & ~ctx_len_fits_2, r, slot_2, before)
+        # after: min(before + n, max_ctx)
+        after = tl.minimum(before + n, max_ctx)
+        j_in = j < W
+        block_counts_value = tl.load(block_counts_ptr + row, mask=alive, other=0)
+        block_counts_fits = (block_counts_value >= 0) & (block_counts_value <= blocks)
+        _note_2(_report_ptr + 192, alive & ~block_counts_fits, r, row, block_counts_value)
+        block_counts_fits_2 = (block_counts_value >= 1 - drop_overflow) & (
+            block_counts_value <= blocks
+        )
+        _note_2(_report_ptr + 208, alive & ~block_counts_fits_2, r, row, block_counts_value)
+        # cap: block_counts[row] * page_size
+        cap = block_counts_value * page_size
+        # dropped: drop_overflow == 1 and before + t >= cap
+        dropped = both(before + t >= cap, drop_overflow == 1)
+        # col: max(min(before + t, cap - 1), 0)
+        col = tl.maximum(tl.minimum(before + t, cap - 1), 0)
+        block_tables_inside = (col // page_size >= 0) & (col // page_size < blocks)
+        _note_2(
+            _report_ptr + 224,
+            both(t_in & ~dropped & ~block_tables_inside, alive),
+            r * K1 + t,
+            row,
+            col // page_size,
+        )
+        block_tables_value = tl.load(
+            block_tables_ptr + row * block_tables_stride_0 + col // page_size,
+            mask=both(t_in & ~dropped & block_tables_inside, alive),
+            other=0,
+        )
+        block_tables_fits = block_tables_value.to(tl.int64) >= 0
+        _note_3(
+            _report_ptr + 240,
+            both(t_in & ~dropped & block_tables_inside & ~block_tables_fits, alive),
+            r * K1 + t,
+            row,
+            col // page_size,
+            block_tables_value.to(tl.int64),
+        )
+        # num_ctx_stored: min(after, max(cap - W, 0))
+        num_ctx_stored = tl.minimum(after, tl.maximum(cap - W, 0))
+        num_ctx_value = tl.load(num_ctx_ptr + r, mask=~alive, other=0)
+        num_ctx_fits = (num_ctx_value >= 0) & (num_ctx_value <= blocks.to(tl.int64) * page_size - W)
+        _note_2(_report_ptr + 256, ~alive & ~num_ctx_fits, r, r, num_ctx_value)
+        # num_ctx_read: num_ctx_stored if alive else num_ctx[r]
+        num_ctx_read = tl.where(alive, num_ctx_stored, num_ctx_value)
+        # position: num_ctx_read + j
+        position = num_ctx_read + j
+        # cap_2: blocks * page_size
+        cap_2 = blocks.to(tl.int64) * page_size
+        block_tables_inside_2 = (position // page_size >= 0) & (position // page_size < blocks)
+        _note_2(
+            _report_ptr + 272,
+            j_in & (position < cap_2) & ~block_tables_inside_2,
+            r * W + j,
+            row,
+            position // page_size,
+        )
+        block_tables_value_2 = tl.load(
+            block_tables_ptr + row * block_tables_stride_0 + position // page_size,
+            mask=j_in & (position < cap_2) & block_tables_inside_2,
+            other=0,
+        )
+        block_tables_fits_2 = block_tables_value_2.to(tl.int64) >= 0
+        _note_3(
+            _report_ptr + 288,
+            j_in & (position < cap_2) & block_tables_inside_2 & ~block_tables_fits_2,
+            r * W + j,
+            row,
+            position // page_size,
+            block_tables_value_2.to(tl.int64),
+        )
+        ctx_len_inside_3 = (slot_2 >= 0) & (slot_2 < slots)
+        _note_1(_report_ptr + 304, alive & ~ctx_len_inside_3, r, slot_2)
+    elif pid < end_1:
+        program = pid - end_0
+        tiles_h = (H + TILE_h - 1) // TILE_h
+        h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
+        tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+        j_2 = program // tiles_h % tiles_j * TILE_j + tl.arange(0, TILE_j)
+        r_2 = (program // tiles_h // tiles_j).to(tl.int64)
+        k_2 = tl.arange(0, LANES_k)
+        if HAS_live_rows:
+            live_rows_value_2 = tl.load(live_rows_ptr)
+            live_rows_fits_2 = (live_rows_value_2.to(tl.int64) >= 0) & (
+                live_rows_value_2.to(tl.int64) <= G.to(tl.int64)
+            )
+            _note_2(
+                _report_ptr + 320,
+                ~live_rows_fits_2,
+                tl.full((), 0, tl.int64),
+                0,
+                live_rows_value_2.to(tl.int64),
+            )
+            chosen_2 = live_rows_value_2
+        else:
+            chosen_2 = live
+        # alive: r < i64(live_rows[0] if given(live_rows) else live)
+        alive_2 = r_2 < chosen_2
+        k_in_2 = k_2 < K
+        draft_tokens_value_2 = tl.load(
+            draft_tokens_ptr + r_2 * draft_tokens_stride_0 + k_2, mask=k_in_2, other=0
+        )
+        target_tokens_value_4 = tl.load(
+            target_tokens_ptr + r_2 * target_tokens_stride_0 + k_2, mask=k_in_2, other=0
+        )
+        target_tokens_fits_4 = (target_tokens_value_4 >= 0) & (target_tokens_value_4 <= 2147483647)
+        _note_3(
+            _report_ptr + 336,
+            k_in_2 & ~target_tokens_fits_4,
+            r_2 * K + k_2,
+            r_2,
+            k_2.to(tl.int64),
+            target_tokens_value_4,
+        )
+        first_k_2 = tl.min(
+            tl.where(
+                k_in_2 & (draft_tokens_value_2 != target_tokens_value_4),
+                k_2.to(tl.int64),
+                9223372036854775807,
+            ),
+            axis=0,
+        )
+        # matched: first[k](i64(draft_tokens[r, k]) != target_tokens[r, k], i64(K))
+        matched_2 = tl.where(first_k_2 == 9223372036854775807, tl.full((), K, tl.int64), first_k_2)
+        # num_accepted_stored: i32(1 + matched)
+        num_accepted_stored_2 = (1 + matched_2).to(tl.int32)
+        # n: i64(num_accepted_stored)
+        n_2 = num_accepted_stored_2.to(tl.int64)
+        # t_at: max(n - 1, 0)
+        t_at_2 = tl.maximum(n_2 - 1, 0)
+        target_tokens_inside_2 = (t_at_2 >= 0) & (t_at_2 < K1)
+        _note_2(_report_ptr + 352, alive_2 & ~target_tokens_inside_2, r_2, r_2, t_at_2)
+        target_tokens_value_5 = tl.load(
+            target_tokens_ptr + r_2 * target_tokens_stride_0 + t_at_2,
+            mask=alive_2 & target_tokens_inside_2,
+            other=0,
+        )
+        target_tokens_fits_5 = (target_tokens_value_5 >= 0) & (target_tokens_value_5 <= 2147483647)
+        _note_3(
+            _report_ptr + 368,
+            alive_2 & target_tokens_inside_2 & ~target_tokens_fits_5,
+            r_2,
+            r_2,
+            t_at_2,
+            target_tokens_value_5,
+        )
+        # accepted_tokens_stored_at: i32(target_tokens[r, t_at])
+        accepted_tokens_stored_at = target_tokens_value_5.to(tl.int32)
+        # last_token: i64(accepted_tokens_stored_at)
+        last_token = accepted_tokens_stored_at.to(tl.int64)
+        # embed_ids_read_2_2: last_token if j == 0 else mask_token_id
+        embed_ids_read_2_2 = tl.where(j_2.to(tl.int64) == 0, last_token, mask_token_id)
+        j_in_2 = j_2 < W
+        h_in = h < H
+        embed_table_inside = (embed_ids_read_2_2 >= 0) & (embed_ids_read_2_2 < vocab)
+        _note_2(
+            _report_ptr + 384,
+            both(
+                j_in_2[:, None]
+                & h_in[None, :]
+                & (0 <= embed_ids_read_2_2)[:, None]
+                & (embed_ids_read_2_2 < vocab)[:, None]
+                & (~embed_table_inside)[:, None],
+                alive_2,
+            ),
+            ((r_2 * W + j_2) * H)[:, None] + h[None, :],
+            embed_ids_read_2_2[:, None],
+            h.to(tl.int64)[None, :],
+        )
+    else:
+        program_2 = pid - end_1
+        tiles_c = (blocks + TILE_c - 1) // TILE_c
+        c = program_2 % tiles_c * TILE_c + tl.arange(0, TILE_c)
+        r_3 = (program_2 // tiles_c).to(tl.int64)
+        # row: i64(num_contexts) + r
+        row_2 = num_contexts + r_3
+        c_in = c < blocks
+        block_tables_value_3 = tl.load(
+            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
+        )
+        block_tables_fits_3 = block_tables_value_3.to(tl.int64) >= 0
+        _note_3(
+            _report_ptr + 400,
+            c_in & ~block_tables_fits_3,
+            r_3 * blocks + c,
+            row_2,
+            c.to(tl.int64),
+            block_tables_value_3.to(tl.int64),
+        )
+
+
+prologue_from_table = Checks(
+    prologue_from_table_check,
+    extents={"r": "G", "k": "K", "t": "K1", "j": "W", "h": "H", "c": "blocks"},
+    stores=[("r", "t"), ("r",), (), ("r", "j"), ("r", "j", "h"), ("r", "c")],
+    checks=[
+        Check("target_tokens", "values", ("r", "t")),
+        Check("target_tokens", "values", ("r", "k")),
+        Check("target_kv_lens", "values", ("r",)),
+        Check("batch_to_slot", "values", ("r",)),
+        Check("ctx_len", "read", ("r",)),
+        Check("ctx_len", "values", ("r",)),
+        Check("live_rows", "values", ()),
+        Check("target_tokens", "read", ("r",)),
+        Check("target_tokens", "values", ("r",)),
+        Check("batch_to_slot", "values", ("r",)),
+        Check("ctx_len", "read", ("r",)),
+        Check("ctx_len", "values", ("r",)),
+        Check("block_counts", "values", ("r",)),
+        Check("block_counts", "expected", ("r",)),
+        Check("block_tables", "read", ("r", "t")),
+        Check("block_tables", "values", ("r", "t")),
+        Check("num_ctx", "values", ("r",)),
+        Check("block_tables", "read", ("r", "j")),
+        Check("block_tables", "values", ("r", "j")),
+        Check("ctx_len", "stored", ("r",)),
+        Check("live_rows", "values", ()),
+        Check("target_tokens", "values", ("r", "k")),
+        Check("target_tokens", "read", ("r",)),
+        Check("target_tokens", "values", ("r",)),
+        Check("embed_table", "read", ("r", "j", "h")),
         Check("block_tables", "values", ("r", "c")),
     ],
     distinct=("batch_to_slot",),

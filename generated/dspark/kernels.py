@@ -49,24 +49,24 @@ else:
 if interpreted():
 
     @triton.jit
-    def tree_sum(x, N: tl.constexpr):
+    def tree_sum_rows(x, ROWS: tl.constexpr, N: tl.constexpr):
         """Likewise; the interpreter's tl.sum begins with 0.0, which loses the sign of -0.0."""
         for step in tl.static_range(16):
             if (N >> (step + 1)) > 0:
-                halves = tl.permute(tl.reshape(x, (2, N >> (step + 1))), (1, 0))
+                halves = tl.permute(tl.reshape(x, (ROWS, 2, N >> (step + 1))), (0, 2, 1))
                 a, b = tl.split(halves)
                 x = a + b
-        return tl.reshape(x, ())
+        return tl.reshape(x, (ROWS,))
 
 else:
 
     @triton.jit
-    def tree_sum(x, N: tl.constexpr):
-        """The sum of x[N], always in one order: v[: n / 2] + v[n / 2 :] until one number is left."""
+    def tree_sum_rows(x, ROWS: tl.constexpr, N: tl.constexpr):
+        """The sum of each row of x[ROWS, N]: v[: n / 2] + v[n / 2 :] until one number is left."""
         for step in tl.static_range(16):
             if (N >> (step + 1)) > 0:
-                x = tl.sum(tl.reshape(x, (2, N >> (step + 1))), axis=0)
-        return tl.sum(x, axis=0)
+                x = tl.sum(tl.reshape(x, (ROWS, 2, N >> (step + 1))), axis=1)
+        return tl.reshape(x, (ROWS,))
 
 
 @kernel
@@ -234,10 +234,12 @@ def block_norm_rope_write_kernel(
     P: tl.constexpr,
     LANES_i: tl.constexpr,
     LANES_p: tl.constexpr,
+    TILE_j: tl.constexpr,
 ):
     """Norms and ropes one layer's latents of the draft block and writes them to their pages."""
     program = tl.program_id(0)
-    r = (program // W).to(tl.int64)
+    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+    r = (program // tiles_j).to(tl.int64)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
@@ -246,49 +248,55 @@ def block_norm_rope_write_kernel(
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
     if alive:
-        j = (program % W).to(tl.int64)
+        j = program % tiles_j * TILE_j + tl.arange(0, TILE_j)
         i = tl.arange(0, LANES_i)
         p = tl.arange(0, LANES_p)
+        j_in = j < W
         i_in = i < R
         block_latents_value = tl.load(
-            block_latents_ptr + r * block_latents_stride_0 + j * block_latents_stride_1 + i,
-            mask=i_in,
+            block_latents_ptr
+            + r * block_latents_stride_0
+            + j[:, None] * block_latents_stride_1
+            + i[None, :],
+            mask=j_in[:, None] & i_in[None, :],
             other=0.0,
         )
         # x: f32(block_latents[r, j, i])
         x = bf16_to_f32(block_latents_value)
-        sum_i = tree_sum(tl.where(i_in, x * x, 0.0), LANES_i)
+        sum_i = tree_sum_rows(tl.where(i_in[None, :], x * x, 0.0), TILE_j, LANES_i)
         # scale: rsqrt(sum[i](x * x) / R + eps)
         scale = tl.rsqrt(tl.math.div_rn(sum_i, tl.full((), R, tl.float32)) + eps)
         norm_weight_value = tl.load(norm_weight_ptr + i, mask=i_in, other=0.0)
         # rows: bf16(x * scale * f32(norm_weight[i]))
-        rows = f32_to_bf16(x * scale * bf16_to_f32(norm_weight_value))
+        rows = f32_to_bf16(x * scale[:, None] * bf16_to_f32(norm_weight_value)[None, :])
         p_in = p < P
         block_latents_value_2 = tl.load(
             block_latents_ptr
             + r * block_latents_stride_0
-            + j * block_latents_stride_1
-            + (R + p.to(tl.int64) // 2 * 2),
-            mask=p_in,
+            + j[:, None] * block_latents_stride_1
+            + (R + p.to(tl.int64) // 2 * 2)[None, :],
+            mask=j_in[:, None] & p_in[None, :],
             other=0.0,
         )
         # re: f32(block_latents[r, j, R + p // 2 * 2])
         re = bf16_to_f32(block_latents_value_2)
-        query_positions_value = tl.load(query_positions_ptr + r * query_positions_stride_0 + j)
+        query_positions_value = tl.load(
+            query_positions_ptr + r * query_positions_stride_0 + j, mask=j_in, other=0
+        )
         # cos: freqs[query_positions[r, j], p // 2, 0]
         cos = tl.load(
             freqs_ptr
-            + query_positions_value * freqs_stride_0
-            + p.to(tl.int64) // 2 * freqs_stride_1,
-            mask=p_in,
+            + query_positions_value[:, None] * freqs_stride_0
+            + (p.to(tl.int64) // 2)[None, :] * freqs_stride_1,
+            mask=j_in[:, None] & p_in[None, :],
             other=0.0,
         )
         block_latents_value_3 = tl.load(
             block_latents_ptr
             + r * block_latents_stride_0
-            + j * block_latents_stride_1
-            + (R + p.to(tl.int64) // 2 * 2 + 1),
-            mask=p_in,
+            + j[:, None] * block_latents_stride_1
+            + (R + p.to(tl.int64) // 2 * 2 + 1)[None, :],
+            mask=j_in[:, None] & p_in[None, :],
             other=0.0,
         )
         # im: f32(block_latents[r, j, R + p // 2 * 2 + 1])
@@ -296,39 +304,49 @@ def block_norm_rope_write_kernel(
         # sin: freqs[query_positions[r, j], p // 2, 1]
         sin = tl.load(
             freqs_ptr
-            + query_positions_value * freqs_stride_0
-            + p.to(tl.int64) // 2 * freqs_stride_1
+            + query_positions_value[:, None] * freqs_stride_0
+            + (p.to(tl.int64) // 2)[None, :] * freqs_stride_1
             + 1,
-            mask=p_in,
+            mask=j_in[:, None] & p_in[None, :],
             other=0.0,
         )
         # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
         roped = f32_to_bf16(
-            tl.where(p.to(tl.int64) % 2 == 0, re * cos - im * sin, re * sin + im * cos)
+            tl.where((p.to(tl.int64) % 2 == 0)[None, :], re * cos - im * sin, re * sin + im * cos)
         )
         # page: block_pages[r, j]
-        page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
+        page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j, mask=j_in, other=0)
         # offset: block_in_page[r, j]
-        offset = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j)
+        offset = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j, mask=j_in, other=0)
         # normed[r, j, i]: rows, when alive
-        tl.store(normed_ptr + r * normed_stride_0 + j * normed_stride_1 + i, rows, mask=i_in)
+        tl.store(
+            normed_ptr + r * normed_stride_0 + j[:, None] * normed_stride_1 + i[None, :],
+            rows,
+            mask=j_in[:, None] & i_in[None, :],
+        )
         # normed[r, j, R + p]: roped, when alive
         tl.store(
-            normed_ptr + r * normed_stride_0 + j * normed_stride_1 + (R + p.to(tl.int64)),
+            normed_ptr
+            + r * normed_stride_0
+            + j[:, None] * normed_stride_1
+            + (R + p.to(tl.int64))[None, :],
             roped,
-            mask=p_in,
+            mask=j_in[:, None] & p_in[None, :],
         )
         # pool[page, 0, 0, offset, i]: rows, when alive and page >= 0
         tl.store(
-            pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + i,
+            pool_ptr + page[:, None] * pool_stride_0 + offset[:, None] * pool_stride_3 + i[None, :],
             rows,
-            mask=both(i_in, page >= 0),
+            mask=j_in[:, None] & i_in[None, :] & (page >= 0)[:, None],
         )
         # pool[page, 0, 0, offset, R + p]: roped, when alive and page >= 0
         tl.store(
-            pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + (R + p.to(tl.int64)),
+            pool_ptr
+            + page[:, None] * pool_stride_0
+            + offset[:, None] * pool_stride_3
+            + (R + p.to(tl.int64))[None, :],
             roped,
-            mask=both(p_in, page >= 0),
+            mask=j_in[:, None] & p_in[None, :] & (page >= 0)[:, None],
         )
 
 
@@ -350,10 +368,12 @@ def block_write_kernel(
     W: tl.constexpr,
     D: tl.constexpr,
     LANES_d: tl.constexpr,
+    TILE_j: tl.constexpr,
 ):
     """Writes one layer's latents of the draft block to their pages."""
     program = tl.program_id(0)
-    r = (program // W).to(tl.int64)
+    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+    r = (program // tiles_j).to(tl.int64)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
@@ -362,22 +382,31 @@ def block_write_kernel(
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
     if alive:
-        j = (program % W).to(tl.int64)
+        j = program % tiles_j * TILE_j + tl.arange(0, TILE_j)
         d = tl.arange(0, LANES_d)
+        j_in = j < W
         # page: block_pages[r, j]
-        page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
+        page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j, mask=j_in, other=0)
         d_in = d < D
         block_latents_value = tl.load(
-            block_latents_ptr + r * block_latents_stride_0 + j * block_latents_stride_1 + d,
-            mask=d_in,
+            block_latents_ptr
+            + r * block_latents_stride_0
+            + j[:, None] * block_latents_stride_1
+            + d[None, :],
+            mask=j_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        block_in_page_value = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j)
+        block_in_page_value = tl.load(
+            block_in_page_ptr + r * block_in_page_stride_0 + j, mask=j_in, other=0
+        )
         # pool[page, 0, 0, block_in_page[r, j], d]: block_latents[r, j, d], when alive and page >= 0
         tl.store(
-            pool_ptr + page * pool_stride_0 + block_in_page_value * pool_stride_3 + d,
+            pool_ptr
+            + page[:, None] * pool_stride_0
+            + block_in_page_value[:, None] * pool_stride_3
+            + d[None, :],
             block_latents_value,
-            mask=both(d_in, page >= 0),
+            mask=j_in[:, None] & d_in[None, :] & (page >= 0)[:, None],
         )
 
 
@@ -413,23 +442,26 @@ def context_kv_norm_rope_write_kernel(
     LANES_i: tl.constexpr,
     LANES_k_other: tl.constexpr,
     LANES_p: tl.constexpr,
+    TILE_k: tl.constexpr,
 ):
     """Norms, ropes and masks the context latents of all layers and writes them to their pages."""
     program = tl.program_id(0)
-    r = (program // K1 % G).to(tl.int64)
+    tiles_k = (tl.full((), K1, tl.int32) + TILE_k - 1) // TILE_k
+    r = (program // tiles_k % G).to(tl.int64)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
     else:
         chosen = live
     if r < chosen:
-        k = (program % K1).to(tl.int64)
-        l = (program // K1 // G).to(tl.int64)
+        k = program % tiles_k * TILE_k + tl.arange(0, TILE_k)
+        l = (program // tiles_k // G).to(tl.int64)
         i = tl.arange(0, LANES_i)
         p = tl.arange(0, LANES_p)
         k_other = tl.arange(0, LANES_k_other)
+        k_in = k < K1
         # page: write_pages[r, k]
-        page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+        page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k, mask=k_in, other=0)
         k_other_in = k_other < K1
         write_pages_value = tl.load(
             write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
@@ -438,31 +470,35 @@ def context_kv_norm_rope_write_kernel(
             write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
         )
         # offset: write_offsets[r, k]
-        offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+        offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k, mask=k_in, other=0)
         each_k_other = (
-            (k_other < k)
-            & (write_pages_value == page)
-            & (write_offsets_value == offset)
-            & both(write_pages_value >= 0, r < chosen)
+            (k_other.to(tl.int64)[None, :] < k.to(tl.int64)[:, None])
+            & (write_pages_value[None, :] == page[:, None])
+            & (write_offsets_value[None, :] == offset[:, None])
+            & both(write_pages_value >= 0, r < chosen)[None, :]
         )
-        any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
+        any_k_other = (
+            tl.max(tl.where(k_other_in[None, :], each_k_other, False).to(tl.int32), axis=1) != 0
+        )
         # t: r * K1 + k
         t = r * K1 + k
         i_in = i < R
         latents_value = tl.load(
-            latents_ptr + t * latents_stride_0 + l * latents_stride_1 + i, mask=i_in, other=0.0
+            latents_ptr + t[:, None] * latents_stride_0 + l * latents_stride_1 + i[None, :],
+            mask=k_in[:, None] & i_in[None, :],
+            other=0.0,
         )
         # x: f32(latents[t, l, i])
         x = bf16_to_f32(latents_value)
-        sum_i = tree_sum(tl.where(i_in, x * x, 0.0), LANES_i)
+        sum_i = tree_sum_rows(tl.where(i_in[None, :], x * x, 0.0), TILE_k, LANES_i)
         # scale: rsqrt(sum[i](x * x) / R + eps)
         scale = tl.rsqrt(tl.math.div_rn(sum_i, tl.full((), R, tl.float32)) + eps)
         norm_weight_value = tl.load(
             norm_weight_ptr + l * norm_weight_stride_0 + i, mask=i_in, other=0.0
         )
         # normed: bf16(x * scale * f32(norm_weight[l, i]))
-        normed = f32_to_bf16(x * scale * bf16_to_f32(norm_weight_value))
-        keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
+        normed = f32_to_bf16(x * scale[:, None] * bf16_to_f32(norm_weight_value)[None, :])
+        keep_value = tl.load(keep_ptr + r * keep_stride_0 + k, mask=k_in, other=0)
         # factor: bf16(keep[r, k])
         factor = f32_to_bf16(keep_value.to(tl.float32))
         pool_chosen = pick(l, pool).to(tl.pointer_type(tl.bfloat16))
@@ -471,27 +507,31 @@ def context_kv_norm_rope_write_kernel(
         p_in = p < P
         latents_value_2 = tl.load(
             latents_ptr
-            + t * latents_stride_0
+            + t[:, None] * latents_stride_0
             + l * latents_stride_1
-            + (R + p.to(tl.int64) // 2 * 2),
-            mask=p_in,
+            + (R + p.to(tl.int64) // 2 * 2)[None, :],
+            mask=k_in[:, None] & p_in[None, :],
             other=0.0,
         )
         # re: f32(latents[t, l, R + p // 2 * 2])
         re = bf16_to_f32(latents_value_2)
-        ctx_positions_value = tl.load(ctx_positions_ptr + r * ctx_positions_stride_0 + k)
+        ctx_positions_value = tl.load(
+            ctx_positions_ptr + r * ctx_positions_stride_0 + k, mask=k_in, other=0
+        )
         # cos: freqs[ctx_positions[r, k], p // 2, 0]
         cos = tl.load(
-            freqs_ptr + ctx_positions_value * freqs_stride_0 + p.to(tl.int64) // 2 * freqs_stride_1,
-            mask=p_in,
+            freqs_ptr
+            + ctx_positions_value[:, None] * freqs_stride_0
+            + (p.to(tl.int64) // 2)[None, :] * freqs_stride_1,
+            mask=k_in[:, None] & p_in[None, :],
             other=0.0,
         )
         latents_value_3 = tl.load(
             latents_ptr
-            + t * latents_stride_0
+            + t[:, None] * latents_stride_0
             + l * latents_stride_1
-            + (R + p.to(tl.int64) // 2 * 2 + 1),
-            mask=p_in,
+            + (R + p.to(tl.int64) // 2 * 2 + 1)[None, :],
+            mask=k_in[:, None] & p_in[None, :],
             other=0.0,
         )
         # im: f32(latents[t, l, R + p // 2 * 2 + 1])
@@ -499,30 +539,33 @@ def context_kv_norm_rope_write_kernel(
         # sin: freqs[ctx_positions[r, k], p // 2, 1]
         sin = tl.load(
             freqs_ptr
-            + ctx_positions_value * freqs_stride_0
-            + p.to(tl.int64) // 2 * freqs_stride_1
+            + ctx_positions_value[:, None] * freqs_stride_0
+            + (p.to(tl.int64) // 2)[None, :] * freqs_stride_1
             + 1,
-            mask=p_in,
+            mask=k_in[:, None] & p_in[None, :],
             other=0.0,
         )
         # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
         roped = f32_to_bf16(
-            tl.where(p.to(tl.int64) % 2 == 0, re * cos - im * sin, re * sin + im * cos)
+            tl.where((p.to(tl.int64) % 2 == 0)[None, :], re * cos - im * sin, re * sin + im * cos)
         )
         # pool[l][page, 0, 0, offset, i]: normed * factor, when stored, collide first k
         tl.store(
-            pool_chosen + page * pool_chosen_stride_0 + offset * pool_chosen_stride_3 + i,
-            f32_to_bf16(bf16_to_f32(normed) * bf16_to_f32(factor)),
-            mask=both(i_in, (page >= 0) & ~any_k_other),
+            pool_chosen
+            + page[:, None] * pool_chosen_stride_0
+            + offset[:, None] * pool_chosen_stride_3
+            + i[None, :],
+            f32_to_bf16(bf16_to_f32(normed) * bf16_to_f32(factor)[:, None]),
+            mask=k_in[:, None] & i_in[None, :] & (page >= 0)[:, None] & (~any_k_other)[:, None],
         )
         # pool[l][page, 0, 0, offset, R + p]: roped * factor, when stored, collide first k
         tl.store(
             pool_chosen
-            + page * pool_chosen_stride_0
-            + offset * pool_chosen_stride_3
-            + (R + p.to(tl.int64)),
-            f32_to_bf16(bf16_to_f32(roped) * bf16_to_f32(factor)),
-            mask=both(p_in, (page >= 0) & ~any_k_other),
+            + page[:, None] * pool_chosen_stride_0
+            + offset[:, None] * pool_chosen_stride_3
+            + (R + p.to(tl.int64))[None, :],
+            f32_to_bf16(bf16_to_f32(roped) * bf16_to_f32(factor)[:, None]),
+            mask=k_in[:, None] & p_in[None, :] & (page >= 0)[:, None] & (~any_k_other)[:, None],
         )
 
 
@@ -535,20 +578,29 @@ def context_kv_stage_kernel(
     staged_stride_0: tl.int64,
     staged_stride_1: tl.int64,
     N: tl.int32,
+    L: tl.constexpr,
     D: tl.constexpr,
     LANES_d: tl.constexpr,
+    TILE_l: tl.constexpr,
 ):
     """Each layer's context latents, made contiguous."""
     program = tl.program_id(0)
     t = (program % N).to(tl.int64)
-    l = (program // N).to(tl.int64)
+    l = program // N * TILE_l + tl.arange(0, TILE_l)
     d = tl.arange(0, LANES_d)
+    l_in = l < L
     d_in = d < D
     latents_value = tl.load(
-        latents_ptr + t * latents_stride_0 + l * latents_stride_1 + d, mask=d_in, other=0.0
+        latents_ptr + t * latents_stride_0 + l[:, None] * latents_stride_1 + d[None, :],
+        mask=l_in[:, None] & d_in[None, :],
+        other=0.0,
     )
     # staged[l, t, d]: latents[t, l, d]
-    tl.store(staged_ptr + l * staged_stride_0 + t * staged_stride_1 + d, latents_value, mask=d_in)
+    tl.store(
+        staged_ptr + l[:, None] * staged_stride_0 + t * staged_stride_1 + d[None, :],
+        latents_value,
+        mask=l_in[:, None] & d_in[None, :],
+    )
 
 
 @kernel
@@ -573,10 +625,12 @@ def context_kv_write_kernel(
     D: tl.constexpr,
     LANES_d: tl.constexpr,
     LANES_k_other: tl.constexpr,
+    TILE_k: tl.constexpr,
 ):
     """Masks the context latents of all layers and writes them to their pages."""
     program = tl.program_id(0)
-    r = (program // K1 % G).to(tl.int64)
+    tiles_k = (tl.full((), K1, tl.int32) + TILE_k - 1) // TILE_k
+    r = (program // tiles_k % G).to(tl.int64)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
@@ -585,12 +639,13 @@ def context_kv_write_kernel(
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
     if alive:
-        k = (program % K1).to(tl.int64)
-        l = (program // K1 // G).to(tl.int64)
+        k = program % tiles_k * TILE_k + tl.arange(0, TILE_k)
+        l = (program // tiles_k // G).to(tl.int64)
         d = tl.arange(0, LANES_d)
         k_other = tl.arange(0, LANES_k_other)
+        k_in = k < K1
         # page: write_pages[r, k]
-        page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+        page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k, mask=k_in, other=0)
         k_other_in = k_other < K1
         write_pages_value = tl.load(
             write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
@@ -598,34 +653,41 @@ def context_kv_write_kernel(
         write_offsets_value = tl.load(
             write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
         )
-        write_offsets_value_2 = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
-        each_k_other = (
-            (k_other < k)
-            & (write_pages_value == page)
-            & (write_offsets_value == write_offsets_value_2)
-            & both(write_pages_value >= 0, alive)
+        write_offsets_value_2 = tl.load(
+            write_offsets_ptr + r * write_offsets_stride_0 + k, mask=k_in, other=0
         )
-        any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
+        each_k_other = (
+            (k_other.to(tl.int64)[None, :] < k.to(tl.int64)[:, None])
+            & (write_pages_value[None, :] == page[:, None])
+            & (write_offsets_value[None, :] == write_offsets_value_2[:, None])
+            & both(write_pages_value >= 0, alive)[None, :]
+        )
+        any_k_other = (
+            tl.max(tl.where(k_other_in[None, :], each_k_other, False).to(tl.int32), axis=1) != 0
+        )
         d_in = d < D
         normed_value = tl.load(
-            normed_ptr + l * normed_stride_0 + (r * K1 + k) * normed_stride_1 + d,
-            mask=d_in,
+            normed_ptr + l * normed_stride_0 + (r * K1 + k)[:, None] * normed_stride_1 + d[None, :],
+            mask=k_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
+        keep_value = tl.load(keep_ptr + r * keep_stride_0 + k, mask=k_in, other=0)
         pool_chosen = pick(l, pool).to(tl.pointer_type(tl.bfloat16))
         pool_chosen_stride_0 = pick(l, pool_stride_0)
         pool_chosen_stride_3 = pick(l, pool_stride_3)
         # pool[l][page, 0, 0, write_offsets[r, k], d]: normed[l, r * K1 + k, d] * bf16(keep[r, k]), when alive and page >= 0, collide first k
         tl.store(
             pool_chosen
-            + page * pool_chosen_stride_0
-            + write_offsets_value_2 * pool_chosen_stride_3
-            + d,
+            + page[:, None] * pool_chosen_stride_0
+            + write_offsets_value_2[:, None] * pool_chosen_stride_3
+            + d[None, :],
             f32_to_bf16(
-                bf16_to_f32(normed_value) * bf16_to_f32(f32_to_bf16(keep_value.to(tl.float32)))
+                bf16_to_f32(normed_value) * bf16_to_f32(f32_to_bf16(keep_value.to(tl.float32)))[
+                    :,
+                    None,
+                ],
             ),
-            mask=both(d_in, (page >= 0) & ~any_k_other),
+            mask=k_in[:, None] & d_in[None, :] & (page >= 0)[:, None] & (~any_k_other)[:, None],
         )
 
 
@@ -894,10 +956,12 @@ def gqa_kv_write_kernel(
     head_dim: tl.constexpr,
     LANES_d: tl.constexpr,
     LANES_k_other: tl.constexpr,
+    TILE_k: tl.constexpr,
 ):
     """Masks the context keys and values of all layers and writes them to their pages."""
     program = tl.program_id(0)
-    r = (program // heads // K1 % G).to(tl.int64)
+    tiles_k = (tl.full((), K1, tl.int32) + TILE_k - 1) // TILE_k
+    r = (program // heads // tiles_k % G).to(tl.int64)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
@@ -905,12 +969,13 @@ def gqa_kv_write_kernel(
         chosen = live
     if r < chosen:
         head = (program % heads).to(tl.int64)
-        k = (program // heads % K1).to(tl.int64)
-        l = (program // heads // K1 // G).to(tl.int64)
+        k = program // heads % tiles_k * TILE_k + tl.arange(0, TILE_k)
+        l = (program // heads // tiles_k // G).to(tl.int64)
         d = tl.arange(0, LANES_d)
         k_other = tl.arange(0, LANES_k_other)
+        k_in = k < K1
         # page: write_pages[r, k]
-        page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
+        page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k, mask=k_in, other=0)
         k_other_in = k_other < K1
         write_pages_value = tl.load(
             write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
@@ -919,21 +984,27 @@ def gqa_kv_write_kernel(
             write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
         )
         # offset: write_offsets[r, k]
-        offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
+        offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k, mask=k_in, other=0)
         each_k_other = (
-            (k_other < k)
-            & (write_pages_value == page)
-            & (write_offsets_value == offset)
-            & both(write_pages_value >= 0, r < chosen)
+            (k_other.to(tl.int64)[None, :] < k.to(tl.int64)[:, None])
+            & (write_pages_value[None, :] == page[:, None])
+            & (write_offsets_value[None, :] == offset[:, None])
+            & both(write_pages_value >= 0, r < chosen)[None, :]
         )
-        any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
+        any_k_other = (
+            tl.max(tl.where(k_other_in[None, :], each_k_other, False).to(tl.int32), axis=1) != 0
+        )
         d_in = d < head_dim
         keys_value = tl.load(
-            keys_ptr + l * keys_stride_0 + (r * K1 + k) * keys_stride_1 + head * keys_stride_2 + d,
-            mask=d_in,
+            keys_ptr
+            + l * keys_stride_0
+            + (r * K1 + k)[:, None] * keys_stride_1
+            + head * keys_stride_2
+            + d[None, :],
+            mask=k_in[:, None] & d_in[None, :],
             other=0.0,
         )
-        keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
+        keep_value = tl.load(keep_ptr + r * keep_stride_0 + k, mask=k_in, other=0)
         # factor: bf16(keep[r, k])
         factor = f32_to_bf16(keep_value.to(tl.float32))
         pool_chosen = pick(l, pool).to(tl.pointer_type(tl.bfloat16))
@@ -942,30 +1013,34 @@ def gqa_kv_write_kernel(
         pool_chosen_stride_2 = pick(l, pool_stride_2)
         pool_chosen_stride_3 = pick(l, pool_stride_3)
         vals_value = tl.load(
-            vals_ptr + l * vals_stride_0 + (r * K1 + k) * vals_stride_1 + head * vals_stride_2 + d,
-            mask=d_in,
+            vals_ptr
+            + l * vals_stride_0
+            + (r * K1 + k)[:, None] * vals_stride_1
+            + head * vals_stride_2
+            + d[None, :],
+            mask=k_in[:, None] & d_in[None, :],
             other=0.0,
         )
         # pool[l][page, 0, head, offset, d]: keys[l, r * K1 + k, head, d] * factor, when stored, collide first k
         tl.store(
             pool_chosen
-            + page * pool_chosen_stride_0
+            + page[:, None] * pool_chosen_stride_0
             + head * pool_chosen_stride_2
-            + offset * pool_chosen_stride_3
-            + d,
-            f32_to_bf16(bf16_to_f32(keys_value) * bf16_to_f32(factor)),
-            mask=both(d_in, (page >= 0) & ~any_k_other),
+            + offset[:, None] * pool_chosen_stride_3
+            + d[None, :],
+            f32_to_bf16(bf16_to_f32(keys_value) * bf16_to_f32(factor)[:, None]),
+            mask=k_in[:, None] & d_in[None, :] & (page >= 0)[:, None] & (~any_k_other)[:, None],
         )
         # pool[l][page, 1, head, offset, d]: vals[l, r * K1 + k, head, d] * factor, when stored, collide first k
         tl.store(
             pool_chosen
-            + page * pool_chosen_stride_0
+            + page[:, None] * pool_chosen_stride_0
             + pool_chosen_stride_1
             + head * pool_chosen_stride_2
-            + offset * pool_chosen_stride_3
-            + d,
-            f32_to_bf16(bf16_to_f32(vals_value) * bf16_to_f32(factor)),
-            mask=both(d_in, (page >= 0) & ~any_k_other),
+            + offset[:, None] * pool_chosen_stride_3
+            + d[None, :],
+            f32_to_bf16(bf16_to_f32(vals_value) * bf16_to_f32(factor)[:, None]),
+            mask=k_in[:, None] & d_in[None, :] & (page >= 0)[:, None] & (~any_k_other)[:, None],
         )
 
 
@@ -980,27 +1055,37 @@ def noise_block_kernel(
     H: tl.int32,
     W: tl.constexpr,
     TILE_h: tl.constexpr,
+    TILE_j: tl.constexpr,
 ):
     """The draft block's input: each request's own embedding row, then the mask token's."""
     program = tl.program_id(0)
     tiles_h = (H + TILE_h - 1) // TILE_h
     h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
-    j = (program // tiles_h % W).to(tl.int64)
-    r = (program // tiles_h // W).to(tl.int64)
+    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+    j = program // tiles_h % tiles_j * TILE_j + tl.arange(0, TILE_j)
+    r = (program // tiles_h // tiles_j).to(tl.int64)
+    j_in = j < W
     h_in = h < H
     embed_rows_value = tl.load(
-        embed_rows_ptr + tl.where(j == 0, r, G.to(tl.int64)) * embed_rows_stride_0 + h,
-        mask=h_in,
+        embed_rows_ptr
+        + tl.where(j.to(tl.int64) == 0, r, G.to(tl.int64))[:, None] * embed_rows_stride_0
+        + h[None, :],
+        mask=j_in[:, None] & h_in[None, :],
         other=0.0,
     )
     # noise[r, j, h]: embed_rows[r if j == 0 else G, h]
-    tl.store(noise_ptr + r * noise_stride_0 + j * noise_stride_1 + h, embed_rows_value, mask=h_in)
+    tl.store(
+        noise_ptr + r * noise_stride_0 + j[:, None] * noise_stride_1 + h[None, :],
+        embed_rows_value,
+        mask=j_in[:, None] & h_in[None, :],
+    )
 
 
 @kernel
 def noise_block_from_table_kernel(
     embed_ids_ptr,
     embed_table_ptr,
+    live_rows_ptr,
     noise_ptr,
     embed_table_stride_0: tl.int64,
     noise_stride_0: tl.int64,
@@ -1008,29 +1093,44 @@ def noise_block_from_table_kernel(
     G: tl.int32,
     H: tl.int32,
     vocab: tl.int32,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
     W: tl.constexpr,
     TILE_h: tl.constexpr,
+    TILE_j: tl.constexpr,
 ):
     """The draft block's input, gathered from an embedding table that is not sharded."""
     program = tl.program_id(0)
     tiles_h = (H + TILE_h - 1) // TILE_h
-    h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
-    j = (program // tiles_h % W).to(tl.int64)
-    r = (program // tiles_h // W).to(tl.int64)
-    # id: embed_ids[r if j == 0 else G]
-    id = tl.load(embed_ids_ptr + tl.where(j == 0, r, G.to(tl.int64)))
-    h_in = h < H
-    embed_table_value = tl.load(
-        embed_table_ptr + id * embed_table_stride_0 + h,
-        mask=both(h_in, (0 <= id) & (id < vocab)),
-        other=0.0,
-    )
-    # noise[r, j, h]: embed_table[id, h] if 0 <= id < vocab else 0.0
-    tl.store(
-        noise_ptr + r * noise_stride_0 + j * noise_stride_1 + h,
-        tl.where((0 <= id) & (id < vocab), embed_table_value, 0.0),
-        mask=h_in,
-    )
+    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+    r = (program // tiles_h // tiles_j).to(tl.int64)
+    if HAS_live_rows:
+        live_rows_value = tl.load(live_rows_ptr)
+        chosen = live_rows_value
+    else:
+        chosen = live
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < chosen
+    if alive:
+        h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
+        j = program // tiles_h % tiles_j * TILE_j + tl.arange(0, TILE_j)
+        j_in = j < W
+        # id: embed_ids[r if j == 0 else G]
+        id = tl.load(
+            embed_ids_ptr + tl.where(j.to(tl.int64) == 0, r, G.to(tl.int64)), mask=j_in, other=0
+        )
+        h_in = h < H
+        embed_table_value = tl.load(
+            embed_table_ptr + id[:, None] * embed_table_stride_0 + h[None, :],
+            mask=j_in[:, None] & h_in[None, :] & (0 <= id)[:, None] & (id < vocab)[:, None],
+            other=0.0,
+        )
+        # noise[r, j, h]: embed_table[id, h] if 0 <= id < vocab else 0.0, when alive
+        tl.store(
+            noise_ptr + r * noise_stride_0 + j[:, None] * noise_stride_1 + h[None, :],
+            tl.where(((0 <= id) & (id < vocab))[:, None], embed_table_value, 0.0),
+            mask=j_in[:, None] & h_in[None, :],
+        )
 
 
 @kernel
@@ -1089,7 +1189,6 @@ def prologue_kernel(
     """Acceptance, the step's bookkeeping and the block's places, in one launch."""
     pid = tl.program_id(0)
     end_0 = G
-    end_1 = end_0 + G * ((blocks + TILE_c - 1) // TILE_c)
     if pid < end_0:
         r = pid.to(tl.int64)
         k = tl.arange(0, LANES_k)
@@ -1161,10 +1260,8 @@ def prologue_kernel(
         # num_ctx_stored: min(after, max(cap - W, 0))
         num_ctx_stored = tl.minimum(after, tl.maximum(cap - W, 0))
         num_ctx_value = tl.load(num_ctx_ptr + r)
-        # num_ctx_read: num_ctx_stored if (alive if G > 0 else G > 0) else num_ctx[r]
-        num_ctx_read = tl.where(
-            tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0), num_ctx_stored, num_ctx_value
-        )
+        # num_ctx_read: num_ctx_stored if alive else num_ctx[r]
+        num_ctx_read = tl.where(alive, num_ctx_stored, num_ctx_value)
         # position: num_ctx_read + j
         position = num_ctx_read + j
         # cap_2: blocks * page_size
@@ -1190,56 +1287,36 @@ def prologue_kernel(
         tl.debug_barrier()
         # target_kv_lens[row]: target_kv_lens[row] + 1
         tl.store(target_kv_lens_ptr + row, target_kv_lens_value + 1)
-        # bonus[r]: last_token, when alive if G > 0 else G > 0
-        tl.store(
-            bonus_ptr + r, last_token, mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)
-        )
-        # embed_ids[r]: last_token, when alive if G > 0 else G > 0
-        tl.store(
-            embed_ids_ptr + r,
-            last_token,
-            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
-        )
-        # query_positions[r, j]: after + j, when alive if G > 0 else G > 0
+        # bonus[r]: last_token, when alive
+        tl.store(bonus_ptr + r, last_token, mask=alive)
+        # embed_ids[r]: last_token, when alive
+        tl.store(embed_ids_ptr + r, last_token, mask=alive)
+        # query_positions[r, j]: after + j, when alive
         tl.store(
             query_positions_ptr + r * query_positions_stride_0 + j,
             after + j,
-            mask=both(j_in, tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)),
+            mask=both(j_in, alive),
         )
-        # keep[r, t]: t < n, when alive if G > 0 else G > 0
-        tl.store(
-            keep_ptr + r * keep_stride_0 + t,
-            t < n,
-            mask=both(t_in, tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)),
-        )
-        # write_pages[r, t]: -1 if dropped else page, when alive if G > 0 else G > 0
+        # keep[r, t]: t < n, when alive
+        tl.store(keep_ptr + r * keep_stride_0 + t, t < n, mask=both(t_in, alive))
+        # write_pages[r, t]: -1 if dropped else page, when alive
         tl.store(
             write_pages_ptr + r * write_pages_stride_0 + t,
             tl.where(dropped, -1, page),
-            mask=both(t_in, tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)),
+            mask=both(t_in, alive),
         )
-        # write_offsets[r, t]: col % page_size, when alive if G > 0 else G > 0
+        # write_offsets[r, t]: col % page_size, when alive
         tl.store(
             write_offsets_ptr + r * write_offsets_stride_0 + t,
             col % page_size,
-            mask=both(t_in, tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)),
+            mask=both(t_in, alive),
         )
-        # ctx_len[slot]: after, when alive if G > 0 else G > 0
-        tl.store(
-            ctx_len_ptr + slot, after, mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0)
-        )
-        # num_ctx[r]: min(after, max(cap - W, 0)), when alive if G > 0 else G > 0
-        tl.store(
-            num_ctx_ptr + r,
-            num_ctx_stored,
-            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
-        )
-        # seq_lens[row]: i32(K1), when alive if G > 0 else G > 0
-        tl.store(
-            seq_lens_ptr + row,
-            tl.full((), K1, tl.int32),
-            mask=tl.where(G.to(tl.int64) > 0, alive, G.to(tl.int64) > 0),
-        )
+        # ctx_len[slot]: after, when alive
+        tl.store(ctx_len_ptr + slot, after, mask=alive)
+        # num_ctx[r]: min(after, max(cap - W, 0)), when alive
+        tl.store(num_ctx_ptr + r, num_ctx_stored, mask=alive)
+        # seq_lens[row]: i32(K1), when alive
+        tl.store(seq_lens_ptr + row, tl.full((), K1, tl.int32), mask=alive)
         # block_pages[r, j]: page_2 if position < cap_2 else -1
         tl.store(
             block_pages_ptr + r * block_pages_stride_0 + j,
@@ -1252,7 +1329,9 @@ def prologue_kernel(
         )
         # kv_lens[r]: i32(num_ctx_read + W)
         tl.store(kv_lens_ptr + r, (num_ctx_read + W).to(tl.int32))
-    elif pid < end_1:
+        # embed_ids[G]: mask_token_id
+        tl.store(embed_ids_ptr + G.to(tl.int64), mask_token_id, mask=pid == 0)
+    else:
         program = pid - end_0
         tiles_c = (blocks + TILE_c - 1) // TILE_c
         c = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
@@ -1265,10 +1344,306 @@ def prologue_kernel(
         )
         # page_tables[r, c]: block_tables[row, c]
         tl.store(page_tables_ptr + r_2 * page_tables_stride_0 + c, block_tables_value_3, mask=c_in)
+
+
+@kernel
+def prologue_from_table_kernel(
+    target_tokens_ptr,
+    draft_tokens_ptr,
+    accepted_tokens_ptr,
+    num_accepted_ptr,
+    kv_rewind_ptr,
+    target_kv_lens_ptr,
+    ctx_len_ptr,
+    batch_to_slot_ptr,
+    ctx_positions_ptr,
+    block_counts_ptr,
+    block_tables_ptr,
+    live_rows_ptr,
+    bonus_ptr,
+    embed_ids_ptr,
+    query_positions_ptr,
+    keep_ptr,
+    write_pages_ptr,
+    write_offsets_ptr,
+    num_ctx_ptr,
+    seq_lens_ptr,
+    embed_table_ptr,
+    noise_ptr,
+    block_pages_ptr,
+    block_in_page_ptr,
+    page_tables_ptr,
+    kv_lens_ptr,
+    target_tokens_stride_0: tl.int64,
+    draft_tokens_stride_0: tl.int64,
+    accepted_tokens_stride_0: tl.int64,
+    ctx_positions_stride_0: tl.int64,
+    block_tables_stride_0: tl.int64,
+    query_positions_stride_0: tl.int64,
+    keep_stride_0: tl.int64,
+    write_pages_stride_0: tl.int64,
+    write_offsets_stride_0: tl.int64,
+    embed_table_stride_0: tl.int64,
+    noise_stride_0: tl.int64,
+    noise_stride_1: tl.int64,
+    block_pages_stride_0: tl.int64,
+    block_in_page_stride_0: tl.int64,
+    page_tables_stride_0: tl.int64,
+    G: tl.int32,
+    blocks: tl.int32,
+    H: tl.int32,
+    vocab: tl.int32,
+    num_contexts: tl.int32,
+    max_ctx: tl.int64,
+    mask_token_id: tl.int64,
+    live: tl.int32,
+    HAS_live_rows: tl.constexpr,
+    K1: tl.constexpr,
+    K: tl.constexpr,
+    W: tl.constexpr,
+    page_size: tl.constexpr,
+    drop_overflow: tl.constexpr,
+    LANES_j: tl.constexpr,
+    LANES_k: tl.constexpr,
+    LANES_t: tl.constexpr,
+    TILE_c: tl.constexpr,
+    TILE_h: tl.constexpr,
+    TILE_j: tl.constexpr,
+):
+    """Acceptance, context positions, the step's bookkeeping, the noise block and the block's places, in one launch."""
+    pid = tl.program_id(0)
+    end_0 = G
+    end_1 = (
+        end_0
+        + G * ((tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j * ((H + TILE_h - 1) // TILE_h))
+    )
+    if pid < end_0:
+        r = pid.to(tl.int64)
+        k = tl.arange(0, LANES_k)
+        t = tl.arange(0, LANES_t)
+        j = tl.arange(0, LANES_j)
+        t_in = t < K1
+        target_tokens_value = tl.load(
+            target_tokens_ptr + r * target_tokens_stride_0 + t, mask=t_in, other=0
+        )
+        # accepted_tokens_stored: i32(target_tokens[r, t])
+        accepted_tokens_stored = target_tokens_value.to(tl.int32)
+        # row: i64(num_contexts) + r
+        row = num_contexts + r
+        k_in = k < K
+        draft_tokens_value = tl.load(
+            draft_tokens_ptr + r * draft_tokens_stride_0 + k, mask=k_in, other=0
+        )
+        target_tokens_value_2 = tl.load(
+            target_tokens_ptr + r * target_tokens_stride_0 + k, mask=k_in, other=0
+        )
+        first_k = tl.min(
+            tl.where(
+                k_in & (draft_tokens_value != target_tokens_value_2),
+                k.to(tl.int64),
+                9223372036854775807,
+            ),
+            axis=0,
+        )
+        # matched: first[k](i64(draft_tokens[r, k]) != target_tokens[r, k], i64(K))
+        matched = tl.where(first_k == 9223372036854775807, tl.full((), K, tl.int64), first_k)
+        # num_accepted_stored: i32(1 + matched)
+        num_accepted_stored = (1 + matched).to(tl.int32)
+        target_kv_lens_value = tl.load(target_kv_lens_ptr + row)
+        # slot: batch_to_slot[i64(num_contexts) + r]
+        slot = tl.load(batch_to_slot_ptr + (num_contexts + r))
+        ctx_len_value = tl.load(ctx_len_ptr + slot)
+        if HAS_live_rows:
+            live_rows_value = tl.load(live_rows_ptr)
+            chosen = live_rows_value
+        else:
+            chosen = live
+        # alive: r < i64(live_rows[0] if given(live_rows) else live)
+        alive = r < chosen
+        # n: i64(num_accepted_stored)
+        n = num_accepted_stored.to(tl.int64)
+        # t_at: max(n - 1, 0)
+        t_at = tl.maximum(n - 1, 0)
+        target_tokens_value_3 = tl.load(target_tokens_ptr + r * target_tokens_stride_0 + t_at)
+        # accepted_tokens_stored_at: i32(target_tokens[r, t_at])
+        accepted_tokens_stored_at = target_tokens_value_3.to(tl.int32)
+        # last_token: i64(accepted_tokens_stored_at)
+        last_token = accepted_tokens_stored_at.to(tl.int64)
+        # slot_2: batch_to_slot[row]
+        slot_2 = tl.load(batch_to_slot_ptr + row)
+        # before: ctx_len[slot_2]
+        before = tl.load(ctx_len_ptr + slot_2)
+        # after: min(before + n, max_ctx)
+        after = tl.minimum(before + n, max_ctx)
+        j_in = j < W
+        block_counts_value = tl.load(block_counts_ptr + row)
+        # cap: block_counts[row] * page_size
+        cap = block_counts_value * page_size
+        # dropped: drop_overflow == 1 and before + t >= cap
+        dropped = both(before + t >= cap, drop_overflow == 1)
+        # col: max(min(before + t, cap - 1), 0)
+        col = tl.maximum(tl.minimum(before + t, cap - 1), 0)
+        block_tables_value = tl.load(
+            block_tables_ptr + row * block_tables_stride_0 + col // page_size, mask=t_in, other=0
+        )
+        # page: i64(block_tables[row, col // page_size])
+        page = block_tables_value.to(tl.int64)
+        # num_ctx_stored: min(after, max(cap - W, 0))
+        num_ctx_stored = tl.minimum(after, tl.maximum(cap - W, 0))
+        num_ctx_value = tl.load(num_ctx_ptr + r)
+        # num_ctx_read: num_ctx_stored if alive else num_ctx[r]
+        num_ctx_read = tl.where(alive, num_ctx_stored, num_ctx_value)
+        # position: num_ctx_read + j
+        position = num_ctx_read + j
+        # cap_2: blocks * page_size
+        cap_2 = blocks.to(tl.int64) * page_size
+        block_tables_value_2 = tl.load(
+            block_tables_ptr + row * block_tables_stride_0 + position // page_size,
+            mask=j_in,
+            other=0,
+        )
+        # page_2: i64(block_tables[row, position // page_size])
+        page_2 = block_tables_value_2.to(tl.int64)
+        # accepted_tokens[row, t]: accepted_tokens_stored
+        tl.store(
+            accepted_tokens_ptr + row * accepted_tokens_stride_0 + t,
+            accepted_tokens_stored,
+            mask=t_in,
+        )
+        # num_accepted[row]: num_accepted_stored
+        tl.store(num_accepted_ptr + row, num_accepted_stored)
+        # kv_rewind[r]: i32(-matched)
+        tl.store(kv_rewind_ptr + r, (-matched).to(tl.int32))
+        # ctx_len, num_ctx, target_kv_lens: no thread may store before every thread has loaded.
+        tl.debug_barrier()
+        # target_kv_lens[row]: target_kv_lens[row] + 1
+        tl.store(target_kv_lens_ptr + row, target_kv_lens_value + 1)
+        # ctx_positions[r, t]: ctx_len[slot] + t
+        tl.store(ctx_positions_ptr + r * ctx_positions_stride_0 + t, ctx_len_value + t, mask=t_in)
+        # bonus[r]: last_token, when alive
+        tl.store(bonus_ptr + r, last_token, mask=alive)
+        # embed_ids[r]: last_token, when alive
+        tl.store(embed_ids_ptr + r, last_token, mask=alive)
+        # query_positions[r, j]: after + j, when alive
+        tl.store(
+            query_positions_ptr + r * query_positions_stride_0 + j,
+            after + j,
+            mask=both(j_in, alive),
+        )
+        # keep[r, t]: t < n, when alive
+        tl.store(keep_ptr + r * keep_stride_0 + t, t < n, mask=both(t_in, alive))
+        # write_pages[r, t]: -1 if dropped else page, when alive
+        tl.store(
+            write_pages_ptr + r * write_pages_stride_0 + t,
+            tl.where(dropped, -1, page),
+            mask=both(t_in, alive),
+        )
+        # write_offsets[r, t]: col % page_size, when alive
+        tl.store(
+            write_offsets_ptr + r * write_offsets_stride_0 + t,
+            col % page_size,
+            mask=both(t_in, alive),
+        )
+        # ctx_len[slot_2]: after, when alive
+        tl.store(ctx_len_ptr + slot_2, after, mask=alive)
+        # num_ctx[r]: min(after, max(cap - W, 0)), when alive
+        tl.store(num_ctx_ptr + r, num_ctx_stored, mask=alive)
+        # seq_lens[row]: i32(K1), when alive
+        tl.store(seq_lens_ptr + row, tl.full((), K1, tl.int32), mask=alive)
+        # block_pages[r, j]: page_2 if position < cap_2 else -1
+        tl.store(
+            block_pages_ptr + r * block_pages_stride_0 + j,
+            tl.where(position < cap_2, page_2, -1),
+            mask=j_in,
+        )
+        # block_in_page[r, j]: position % page_size
+        tl.store(
+            block_in_page_ptr + r * block_in_page_stride_0 + j, position % page_size, mask=j_in
+        )
+        # kv_lens[r]: i32(num_ctx_read + W)
+        tl.store(kv_lens_ptr + r, (num_ctx_read + W).to(tl.int32))
+        # embed_ids[G]: mask_token_id
+        tl.store(embed_ids_ptr + G.to(tl.int64), mask_token_id, mask=pid == 0)
+    elif pid < end_1:
+        program = pid - end_0
+        tiles_h = (H + TILE_h - 1) // TILE_h
+        tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+        r_2 = (program // tiles_h // tiles_j).to(tl.int64)
+        if HAS_live_rows:
+            live_rows_value_2 = tl.load(live_rows_ptr)
+            chosen_2 = live_rows_value_2
+        else:
+            chosen_2 = live
+        # alive: r < i64(live_rows[0] if given(live_rows) else live)
+        alive_2 = r_2 < chosen_2
+        if alive_2:
+            h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
+            j_2 = program // tiles_h % tiles_j * TILE_j + tl.arange(0, TILE_j)
+            k_2 = tl.arange(0, LANES_k)
+            k_in_2 = k_2 < K
+            draft_tokens_value_2 = tl.load(
+                draft_tokens_ptr + r_2 * draft_tokens_stride_0 + k_2, mask=k_in_2, other=0
+            )
+            target_tokens_value_4 = tl.load(
+                target_tokens_ptr + r_2 * target_tokens_stride_0 + k_2, mask=k_in_2, other=0
+            )
+            first_k_2 = tl.min(
+                tl.where(
+                    k_in_2 & (draft_tokens_value_2 != target_tokens_value_4),
+                    k_2.to(tl.int64),
+                    9223372036854775807,
+                ),
+                axis=0,
+            )
+            # matched: first[k](i64(draft_tokens[r, k]) != target_tokens[r, k], i64(K))
+            matched_2 = tl.where(
+                first_k_2 == 9223372036854775807, tl.full((), K, tl.int64), first_k_2
+            )
+            # num_accepted_stored: i32(1 + matched)
+            num_accepted_stored_2 = (1 + matched_2).to(tl.int32)
+            # n: i64(num_accepted_stored)
+            n_2 = num_accepted_stored_2.to(tl.int64)
+            # t_at: max(n - 1, 0)
+            t_at_2 = tl.maximum(n_2 - 1, 0)
+            target_tokens_value_5 = tl.load(
+                target_tokens_ptr + r_2 * target_tokens_stride_0 + t_at_2
+            )
+            # accepted_tokens_stored_at: i32(target_tokens[r, t_at])
+            accepted_tokens_stored_at_2 = target_tokens_value_5.to(tl.int32)
+            # last_token: i64(accepted_tokens_stored_at)
+            last_token_2 = accepted_tokens_stored_at_2.to(tl.int64)
+            # embed_ids_read_2_2: last_token if j == 0 else mask_token_id
+            embed_ids_read_2_2 = tl.where(j_2.to(tl.int64) == 0, last_token_2, mask_token_id)
+            j_in_2 = j_2 < W
+            h_in = h < H
+            embed_table_value = tl.load(
+                embed_table_ptr + embed_ids_read_2_2[:, None] * embed_table_stride_0 + h[None, :],
+                mask=j_in_2[:, None] & h_in[None, :] & (embed_ids_read_2_2 < vocab)[:, None],
+                other=0.0,
+            )
+            # noise[r, j, h]: embed_table[embed_ids_read_2_2, h] if 0 <= embed_ids_read_2_2 and embed_ids_read_2_2 < vocab else 0.0, when alive
+            tl.store(
+                noise_ptr + r_2 * noise_stride_0 + j_2[:, None] * noise_stride_1 + h[None, :],
+                tl.where(
+                    ((0 <= embed_ids_read_2_2) & (embed_ids_read_2_2 < vocab))[:, None],
+                    embed_table_value,
+                    0.0,
+                ),
+                mask=j_in_2[:, None] & h_in[None, :],
+            )
     else:
-        if G.to(tl.int64) > 0:
-            # embed_ids[G]: mask_token_id, when G > 0
-            tl.store(embed_ids_ptr + G.to(tl.int64), mask_token_id)
+        program_2 = pid - end_1
+        tiles_c = (blocks + TILE_c - 1) // TILE_c
+        c = program_2 % tiles_c * TILE_c + tl.arange(0, TILE_c)
+        r_3 = (program_2 // tiles_c).to(tl.int64)
+        # row: i64(num_contexts) + r
+        row_2 = num_contexts + r_3
+        c_in = c < blocks
+        block_tables_value_3 = tl.load(
+            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
+        )
+        # page_tables[r, c]: block_tables[row, c]
+        tl.store(page_tables_ptr + r_3 * page_tables_stride_0 + c, block_tables_value_3, mask=c_in)
 
 
 @kernel
@@ -1284,6 +1659,7 @@ def refresh_block_tables_kernel(
     pool_index: tl.int32,
     divisor: tl.int32,
     num_seqs: tl.int32,
+    LOOP_c: tl.constexpr,
     TILE_c: tl.constexpr,
 ):
     """Decodes this step's block offsets into the persistent block table and counts each row's blocks."""
@@ -1291,9 +1667,9 @@ def refresh_block_tables_kernel(
     end_0 = num_seqs
     if pid < end_0:
         r = pid.to(tl.int64)
-        sum_c_lanes = tl.full((TILE_c,), 0, tl.int64)
-        for c_start in range(0, blocks, TILE_c):
-            c = c_start + tl.arange(0, TILE_c)
+        sum_c_lanes = tl.full((LOOP_c,), 0, tl.int64)
+        for c_start in range(0, blocks, LOOP_c):
+            c = c_start + tl.arange(0, LOOP_c)
             c_in = c < blocks
             # entry: block_offsets[pool_index, r, 0, c]
             entry = tl.load(

@@ -27,7 +27,7 @@ accept_prefix = Operator(
     reference.accept_prefix,
     programs="G",
     blocks={"LANES_k": "K", "LANES_t": "K1"},
-    warps=1,
+    warps="LANES_t",
 )
 
 block_fixup = Operator(
@@ -52,9 +52,9 @@ block_fixup = Operator(
     ),
     kernels.block_fixup_kernel,
     reference.block_fixup,
-    programs="G + G * ((blocks + 1023) // 1024)",
-    blocks={"LANES_j": "W", "TILE_c": 1024},
-    warps=4,
+    programs="G + G * ((blocks + TILE_c - 1) // TILE_c)",
+    blocks={"LANES_j": "W", "TILE_c": "max(min(blocks, 1024), 128)"},
+    warps="max(LANES_j, TILE_c)",
 )
 
 block_norm_rope_write = Operator(
@@ -92,9 +92,13 @@ block_norm_rope_write = Operator(
     ),
     kernels.block_norm_rope_write_kernel,
     reference.block_norm_rope_write,
-    programs="G * W",
-    blocks={"LANES_i": "R", "LANES_p": "P"},
-    warps=1,
+    programs="G * ((W + TILE_j - 1) // TILE_j)",
+    blocks={
+        "LANES_i": "R",
+        "LANES_p": "P",
+        "TILE_j": "min(W, min(16, 4096 // (LANES_i * LANES_p)))",
+    },
+    warps="max(LANES_i * TILE_j, LANES_p * TILE_j)",
 )
 
 block_write = Operator(
@@ -119,9 +123,9 @@ block_write = Operator(
     ),
     kernels.block_write_kernel,
     reference.block_write,
-    programs="G * W",
-    blocks={"LANES_d": "D"},
-    warps=1,
+    programs="G * ((W + TILE_j - 1) // TILE_j)",
+    blocks={"LANES_d": "D", "TILE_j": "min(W, min(16, 4096 // LANES_d))"},
+    warps="LANES_d * TILE_j",
 )
 
 context_kv_norm_rope_write = Operator(
@@ -161,9 +165,14 @@ context_kv_norm_rope_write = Operator(
     ),
     kernels.context_kv_norm_rope_write_kernel,
     reference.context_kv_norm_rope_write,
-    programs="L * G * K1",
-    blocks={"LANES_i": "R", "LANES_k_other": "K1", "LANES_p": "P"},
-    warps=1,
+    programs="L * G * ((K1 + TILE_k - 1) // TILE_k)",
+    blocks={
+        "LANES_i": "R",
+        "LANES_k_other": "K1",
+        "LANES_p": "P",
+        "TILE_k": "min(K1, min(16, 4096 // (LANES_i * LANES_p)))",
+    },
+    warps="max(LANES_i * TILE_k, LANES_p * TILE_k)",
 )
 
 context_kv_stage = Operator(
@@ -177,9 +186,9 @@ context_kv_stage = Operator(
     ),
     kernels.context_kv_stage_kernel,
     reference.context_kv_stage,
-    programs="L * N",
-    blocks={"LANES_d": "D"},
-    warps=1,
+    programs="(L + TILE_l - 1) // TILE_l * N",
+    blocks={"LANES_d": "D", "TILE_l": "min(L, min(8, 4096 // LANES_d))"},
+    warps="LANES_d * TILE_l",
 )
 
 context_kv_write = Operator(
@@ -207,9 +216,9 @@ context_kv_write = Operator(
     ),
     kernels.context_kv_write_kernel,
     reference.context_kv_write,
-    programs="L * G * K1",
-    blocks={"LANES_d": "D", "LANES_k_other": "K1"},
-    warps=1,
+    programs="L * G * ((K1 + TILE_k - 1) // TILE_k)",
+    blocks={"LANES_d": "D", "LANES_k_other": "K1", "TILE_k": "min(K1, min(16, 4096 // LANES_d))"},
+    warps="LANES_d * TILE_k",
 )
 
 context_positions = Operator(
@@ -234,7 +243,7 @@ context_positions = Operator(
     reference.context_positions,
     programs="G",
     blocks={"LANES_k": "K1"},
-    warps=1,
+    warps="LANES_k",
 )
 
 gen_bookkeeping = Operator(
@@ -285,7 +294,7 @@ gen_bookkeeping = Operator(
     reference.gen_bookkeeping,
     programs="G",
     blocks={"LANES_j": "W", "LANES_k": "K1"},
-    warps=1,
+    warps="max(LANES_j, LANES_k)",
 )
 
 gen_bookkeeping_arena = Operator(
@@ -333,7 +342,7 @@ gen_bookkeeping_arena = Operator(
     reference.gen_bookkeeping_arena,
     programs="G",
     blocks={"LANES_j": "W", "LANES_k": "K1"},
-    warps=1,
+    warps="max(LANES_j, LANES_k)",
 )
 
 gqa_kv_write = Operator(
@@ -365,9 +374,13 @@ gqa_kv_write = Operator(
     ),
     kernels.gqa_kv_write_kernel,
     reference.gqa_kv_write,
-    programs="L * G * K1 * heads",
-    blocks={"LANES_d": "head_dim", "LANES_k_other": "K1"},
-    warps=1,
+    programs="L * G * ((K1 + TILE_k - 1) // TILE_k) * heads",
+    blocks={
+        "LANES_d": "head_dim",
+        "LANES_k_other": "K1",
+        "TILE_k": "min(K1, min(16, 4096 // LANES_d))",
+    },
+    warps="LANES_d * TILE_k",
 )
 
 noise_block = Operator(
@@ -381,26 +394,29 @@ noise_block = Operator(
     ),
     kernels.noise_block_kernel,
     reference.noise_block,
-    programs="G * W * ((H + 1023) // 1024)",
-    blocks={"TILE_h": 1024},
-    warps=4,
+    programs="G * ((W + TILE_j - 1) // TILE_j) * ((H + TILE_h - 1) // TILE_h)",
+    blocks={"TILE_h": "max(min(H, 512), 128)", "TILE_j": "min(W, min(16, 4096 // TILE_h))"},
+    warps="TILE_h * TILE_j",
 )
 
 noise_block_from_table = Operator(
     Signature(
         "noise_block_from_table",
         sizes={"G": "0 .. 4096", "W": "static 1 .. 16", "H": "1 .. 65536", "vocab": "1 .. 2**24"},
+        scalars={"live": "i32 0 .. G"},
         tensors={
             "embed_ids": TensorArg("i64[G + 1]", expected="0 .. vocab - 1"),
             "embed_table": TensorArg("bf16[vocab, H]"),
-            "noise": TensorArg("bf16[G, W, H]", mode="out"),
+            "live_rows": TensorArg("i32[1]", values="0 .. G", optional=True),
+            "noise": TensorArg("bf16[G, W, H]", mode="inout"),
         },
+        defaults={"live": "G"},
     ),
     kernels.noise_block_from_table_kernel,
     reference.noise_block_from_table,
-    programs="G * W * ((H + 1023) // 1024)",
-    blocks={"TILE_h": 1024},
-    warps=4,
+    programs="G * ((W + TILE_j - 1) // TILE_j) * ((H + TILE_h - 1) // TILE_h)",
+    blocks={"TILE_h": "max(min(H, 512), 128)", "TILE_j": "min(W, min(16, 4096 // TILE_h))"},
+    warps="TILE_h * TILE_j",
 )
 
 prologue = Operator(
@@ -454,12 +470,92 @@ prologue = Operator(
             "kv_lens": TensorArg("i32[G]", mode="out"),
         },
         defaults={"live": "G", "drop_overflow": "0"},
+        when="G > 0",
     ),
     kernels.prologue_kernel,
     reference.prologue,
-    programs="G + G * ((blocks + 1023) // 1024) + 1",
-    blocks={"LANES_j": "W", "LANES_k": "K", "LANES_t": "K1", "TILE_c": 1024},
-    warps=4,
+    programs="G + G * ((blocks + TILE_c - 1) // TILE_c)",
+    blocks={
+        "LANES_j": "W",
+        "LANES_k": "K",
+        "LANES_t": "K1",
+        "TILE_c": "max(min(blocks, 1024), 128)",
+    },
+    warps="max(LANES_j, LANES_t, TILE_c)",
+)
+
+prologue_from_table = Operator(
+    Signature(
+        "prologue_from_table",
+        sizes={
+            "batch": "0 .. min(min(4096, max_batch), 4096)",
+            "G": "0 .. min(min(min(min(batch, max_batch), batch), 4096), batch)",
+            "K1": "static 1 .. 16",
+            "K": "K1 - 1",
+            "max_batch": "0 .. 4096",
+            "slots": "1 .. 4097",
+            "blocks": "max(1, (W + page_size - 1) // page_size) .. 65536",
+            "W": "static 1 .. 16",
+            "H": "1 .. 65536",
+            "vocab": "1 .. 2**24",
+        },
+        scalars={
+            "num_contexts": "i32 0 .. min(min(min(batch - G, max_batch - G), batch - G), batch - G)",
+            "max_ctx": "i64 1 .. 2**21",
+            "mask_token_id": "i64 0 .. 2**31 - 1",
+            "page_size": "static 1 .. 1024",
+            "live": "i32 0 .. G",
+            "drop_overflow": "static 0 .. 1",
+        },
+        tensors={
+            "target_tokens": TensorArg("i64[G, K1]", values="0 .. 2**31 - 1"),
+            "draft_tokens": TensorArg("i32[G, K]"),
+            "accepted_tokens": TensorArg("i32[batch, K1]", mode="inout"),
+            "num_accepted": TensorArg("i32[batch]", mode="inout", values="0 .. K1"),
+            "kv_rewind": TensorArg("i32[G]", mode="out"),
+            "target_kv_lens": TensorArg("i32[batch]", mode="inout", values="0 .. 2**31 - 2"),
+            "ctx_len": TensorArg(
+                "i64[slots]", mode="inout", values="0 .. min(2147483647, max_ctx)"
+            ),
+            "batch_to_slot": TensorArg(
+                "i64[max_batch]", values="0 .. slots - 1", distinct="except slots - 1"
+            ),
+            "ctx_positions": TensorArg("i64[G, K1]", mode="out"),
+            "block_counts": TensorArg(
+                "i64[batch]", values="0 .. blocks", expected="1 - drop_overflow .. blocks"
+            ),
+            "block_tables": TensorArg("i32[batch, blocks]", values="0 .."),
+            "live_rows": TensorArg("i32[1]", values="0 .. G", optional=True),
+            "bonus": TensorArg("i64[G]", mode="inout"),
+            "embed_ids": TensorArg("i64[G + 1]", mode="inout", expected="0 .. vocab - 1"),
+            "query_positions": TensorArg("i64[G, W]", mode="inout"),
+            "keep": TensorArg("bool[G, K1]", mode="inout"),
+            "write_pages": TensorArg("i64[G, K1]", mode="inout"),
+            "write_offsets": TensorArg("i64[G, K1]", mode="inout"),
+            "num_ctx": TensorArg("i64[G]", mode="inout", values="0 .. blocks * page_size - W"),
+            "seq_lens": TensorArg("i32[batch]", mode="inout"),
+            "embed_table": TensorArg("bf16[vocab, H]"),
+            "noise": TensorArg("bf16[G, W, H]", mode="inout"),
+            "block_pages": TensorArg("i64[G, W]", mode="out"),
+            "block_in_page": TensorArg("i64[G, W]", mode="out"),
+            "page_tables": TensorArg("i32[G, blocks]", mode="out"),
+            "kv_lens": TensorArg("i32[G]", mode="out"),
+        },
+        defaults={"live": "G", "drop_overflow": "0"},
+        when="G > 0",
+    ),
+    kernels.prologue_from_table_kernel,
+    reference.prologue_from_table,
+    programs="G + G * ((W + TILE_j - 1) // TILE_j) * ((H + TILE_h - 1) // TILE_h) + G * ((blocks + TILE_c - 1) // TILE_c)",
+    blocks={
+        "LANES_j": "W",
+        "LANES_k": "K",
+        "LANES_t": "K1",
+        "TILE_c": "max(min(blocks, 1024), 128)",
+        "TILE_h": "max(min(H, 512), 128)",
+        "TILE_j": "min(W, min(16, 4096 // TILE_h))",
+    },
+    warps="max(LANES_j, LANES_t, TILE_c, TILE_h * TILE_j)",
 )
 
 refresh_block_tables = Operator(
@@ -484,9 +580,9 @@ refresh_block_tables = Operator(
     ),
     kernels.refresh_block_tables_kernel,
     reference.refresh_block_tables,
-    programs="num_seqs + num_seqs * ((blocks + 4095) // 4096)",
-    blocks={"TILE_c": 4096},
-    warps=8,
+    programs="num_seqs + num_seqs * ((blocks + TILE_c - 1) // TILE_c)",
+    blocks={"LOOP_c": "max(min(blocks, 8192), 128)", "TILE_c": "max(min(blocks, 1024), 128)"},
+    warps="max(LOOP_c, TILE_c)",
 )
 
 GROUPS = register(
@@ -504,5 +600,6 @@ GROUPS = register(
     noise_block,
     noise_block_from_table,
     prologue,
+    prologue_from_table,
     refresh_block_tables,
 )

@@ -564,7 +564,9 @@ def noise_block_from_table(
     *,
     embed_ids: Tensor,
     embed_table: Tensor,
+    live_rows: Tensor | None,
     noise: Tensor,
+    live: int,
     G: int,
     W: int,
     H: int,
@@ -575,12 +577,16 @@ def noise_block_from_table(
     r = torch.arange(G, device=device).view(-1, 1, 1)
     j = torch.arange(W, device=device).view(1, -1, 1)
     h = torch.arange(H, device=device).view(1, 1, -1)
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
     # id: embed_ids[r if j == 0 else G]
-    id = _load(embed_ids, torch.where(j == 0, r, G))
-    embed_table_id_h = _load(embed_table, id, h, where=(0 <= id) & (id < vocab))
+    id = _load(embed_ids, torch.where(j == 0, r, G), where=alive)
+    embed_table_id_h = _load(embed_table, id, h, where=alive & (0 <= id) & (id < vocab))
     # Every load came before; now the stores.
-    # noise[r, j, h]: embed_table[id, h] if 0 <= id < vocab else 0.0
-    _store(noise, (r, j, h), torch.where((0 <= id) & (id < vocab), embed_table_id_h, 0.0))
+    # noise[r, j, h]: embed_table[id, h] if 0 <= id < vocab else 0.0, when alive
+    _store(
+        noise, (r, j, h), torch.where((0 <= id) & (id < vocab), embed_table_id_h, 0.0), where=alive
+    )
 
 
 def prologue(
@@ -621,6 +627,9 @@ def prologue(
     W: int,
 ) -> None:
     """Acceptance, the step's bookkeeping and the block's places, in one launch."""
+    # when: G > 0
+    if not G > 0:
+        return
     device = target_tokens.device
     r = torch.arange(G, device=device).view(-1, 1, 1, 1, 1)
     k = torch.arange(K, device=device).view(1, -1, 1, 1, 1)
@@ -633,20 +642,15 @@ def prologue(
     # matched: first[k](i64(draft_tokens[r, k]) != target_tokens[r, k], i64(K))
     matched = _first(each_k, K, dim=1)
     # alive: r < i64(live_rows[0] if given(live_rows) else live)
-    alive = (
-        r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
-        if G > 0
-        else None
-    )
-    bonus_when = alive if G > 0 else _full(G > 0, torch.bool, device)
+    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
     # slot: batch_to_slot[row]
-    slot = _load(batch_to_slot, row, where=bonus_when)
+    slot = _load(batch_to_slot, row, where=alive)
     # num_accepted_stored: i32(1 + matched)
     num_accepted_stored = (1 + matched).to(torch.int32)
     # n: i64(num_accepted_stored)
     n = num_accepted_stored.to(torch.int64)
     # before: ctx_len[slot]
-    before = _load(ctx_len, slot, where=bonus_when)
+    before = _load(ctx_len, slot, where=alive)
     # after: min(before + n, max_ctx)
     after = (before + n).clamp(max=max_ctx)
     # t_at: max(n - 1, 0)
@@ -654,22 +658,21 @@ def prologue(
     # accepted_tokens_stored: i32(target_tokens[r, t])
     accepted_tokens_stored = _load(target_tokens, r, t).to(torch.int32)
     # accepted_tokens_stored_at: i32(target_tokens[r, t_at])
-    accepted_tokens_stored_at = _load(target_tokens, r, t_at, where=bonus_when).to(torch.int32)
+    accepted_tokens_stored_at = _load(target_tokens, r, t_at, where=alive).to(torch.int32)
     # last_token: i64(accepted_tokens_stored_at)
     last_token = accepted_tokens_stored_at.to(torch.int64)
-    block_counts_row = _load(block_counts, row, where=bonus_when)
     # cap: block_counts[row] * page_size
-    cap = block_counts_row * page_size
+    cap = _load(block_counts, row, where=alive) * page_size
     # col: max(min(before + t, cap - 1), 0)
     col = torch.minimum(before + t, cap - 1).clamp(min=0)
     # dropped: drop_overflow == 1 and before + t >= cap
     dropped = (drop_overflow == 1) & (before + t >= cap)
     # page: i64(block_tables[row, col // page_size])
-    page = _load(block_tables, row, col // page_size, where=bonus_when & ~dropped).to(torch.int64)
+    page = _load(block_tables, row, col // page_size, where=alive & ~dropped).to(torch.int64)
     # num_ctx_stored: min(after, max(cap - W, 0))
     num_ctx_stored = torch.minimum(after, (cap - W).clamp(min=0))
-    # num_ctx_read: num_ctx_stored if (alive if G > 0 else G > 0) else num_ctx[r]
-    num_ctx_read = torch.where(bonus_when, num_ctx_stored, _load(num_ctx, r, where=~bonus_when))
+    # num_ctx_read: num_ctx_stored if alive else num_ctx[r]
+    num_ctx_read = torch.where(alive, num_ctx_stored, _load(num_ctx, r, where=~alive))
     position = num_ctx_read + j
     cap_2 = blocks * page_size
     # page_2: i64(block_tables[row, position // page_size])
@@ -686,26 +689,179 @@ def prologue(
     # kv_rewind[r]: i32(-matched)
     _store(kv_rewind, (r,), (-matched).to(torch.int32))
     _store(target_kv_lens, (row,), target_kv_lens_new)
-    # bonus[r]: last_token, when alive if G > 0 else G > 0
-    _store(bonus, (r,), last_token, where=bonus_when)
-    # embed_ids[r]: last_token, when alive if G > 0 else G > 0
-    _store(embed_ids, (r,), last_token, where=bonus_when)
-    # embed_ids[G]: mask_token_id, when G > 0
-    _store(embed_ids, (G,), mask_token_id, where=G > 0)
-    # query_positions[r, j]: after + j, when alive if G > 0 else G > 0
-    _store(query_positions, (r, j), after + j, where=bonus_when)
-    # keep[r, t]: t < n, when alive if G > 0 else G > 0
-    _store(keep, (r, t), t < n, where=bonus_when)
-    # write_pages[r, t]: -1 if dropped else page, when alive if G > 0 else G > 0
-    _store(write_pages, (r, t), torch.where(dropped, -1, page), where=bonus_when)
-    # write_offsets[r, t]: col % page_size, when alive if G > 0 else G > 0
-    _store(write_offsets, (r, t), col % page_size, where=bonus_when)
-    # ctx_len[slot]: after, when alive if G > 0 else G > 0
-    _store(ctx_len, (slot,), after, where=bonus_when)
-    # num_ctx[r]: min(after, max(cap - W, 0)), when alive if G > 0 else G > 0
-    _store(num_ctx, (r,), num_ctx_stored, where=bonus_when)
-    # seq_lens[row]: i32(K1), when alive if G > 0 else G > 0
-    _store(seq_lens, (row,), K1, where=bonus_when)
+    # bonus[r]: last_token, when alive
+    _store(bonus, (r,), last_token, where=alive)
+    # embed_ids[r]: last_token, when alive
+    _store(embed_ids, (r,), last_token, where=alive)
+    # embed_ids[G]: mask_token_id
+    _store(embed_ids, (G,), mask_token_id)
+    # query_positions[r, j]: after + j, when alive
+    _store(query_positions, (r, j), after + j, where=alive)
+    # keep[r, t]: t < n, when alive
+    _store(keep, (r, t), t < n, where=alive)
+    # write_pages[r, t]: -1 if dropped else page, when alive
+    _store(write_pages, (r, t), torch.where(dropped, -1, page), where=alive)
+    # write_offsets[r, t]: col % page_size, when alive
+    _store(write_offsets, (r, t), col % page_size, where=alive)
+    # ctx_len[slot]: after, when alive
+    _store(ctx_len, (slot,), after, where=alive)
+    # num_ctx[r]: min(after, max(cap - W, 0)), when alive
+    _store(num_ctx, (r,), num_ctx_stored, where=alive)
+    # seq_lens[row]: i32(K1), when alive
+    _store(seq_lens, (row,), K1, where=alive)
+    # block_pages[r, j]: page_2 if position < cap_2 else -1
+    _store(block_pages, (r, j), torch.where(position < cap_2, page_2, -1))
+    # block_in_page[r, j]: position % page_size
+    _store(block_in_page, (r, j), position % page_size)
+    _store(page_tables, (r, c), page_tables_new)
+    # kv_lens[r]: i32(num_ctx_read + W)
+    _store(kv_lens, (r,), (num_ctx_read + W).to(torch.int32))
+
+
+def prologue_from_table(
+    *,
+    target_tokens: Tensor,
+    draft_tokens: Tensor,
+    accepted_tokens: Tensor,
+    num_accepted: Tensor,
+    kv_rewind: Tensor,
+    target_kv_lens: Tensor,
+    ctx_len: Tensor,
+    batch_to_slot: Tensor,
+    ctx_positions: Tensor,
+    block_counts: Tensor,
+    block_tables: Tensor,
+    live_rows: Tensor | None,
+    bonus: Tensor,
+    embed_ids: Tensor,
+    query_positions: Tensor,
+    keep: Tensor,
+    write_pages: Tensor,
+    write_offsets: Tensor,
+    num_ctx: Tensor,
+    seq_lens: Tensor,
+    embed_table: Tensor,
+    noise: Tensor,
+    block_pages: Tensor,
+    block_in_page: Tensor,
+    page_tables: Tensor,
+    kv_lens: Tensor,
+    num_contexts: int,
+    max_ctx: int,
+    mask_token_id: int,
+    page_size: int,
+    live: int,
+    drop_overflow: int,
+    G: int,
+    K1: int,
+    K: int,
+    blocks: int,
+    W: int,
+    H: int,
+    vocab: int,
+) -> None:
+    """Acceptance, context positions, the step's bookkeeping, the noise block and the block's places, in one launch."""
+    # when: G > 0
+    if not G > 0:
+        return
+    device = target_tokens.device
+    r = torch.arange(G, device=device).view(-1, 1, 1, 1, 1, 1)
+    k = torch.arange(K, device=device).view(1, -1, 1, 1, 1, 1)
+    t = torch.arange(K1, device=device).view(1, 1, -1, 1, 1, 1)
+    j = torch.arange(W, device=device).view(1, 1, 1, -1, 1, 1)
+    h = torch.arange(H, device=device).view(1, 1, 1, 1, -1, 1)
+    c = torch.arange(blocks, device=device).view(1, 1, 1, 1, 1, -1)
+    # row: i64(num_contexts) + r
+    row = num_contexts + r
+    each_k = _load(draft_tokens, r, k).to(torch.int64) != _load(target_tokens, r, k)
+    # matched: first[k](i64(draft_tokens[r, k]) != target_tokens[r, k], i64(K))
+    matched = _first(each_k, K, dim=1)
+    # slot: batch_to_slot[i64(num_contexts) + r]
+    slot = _load(batch_to_slot, num_contexts + r)
+    # alive: r < i64(live_rows[0] if given(live_rows) else live)
+    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
+    # slot_2: batch_to_slot[row]
+    slot_2 = _load(batch_to_slot, row, where=alive)
+    # num_accepted_stored: i32(1 + matched)
+    num_accepted_stored = (1 + matched).to(torch.int32)
+    # n: i64(num_accepted_stored)
+    n = num_accepted_stored.to(torch.int64)
+    # before: ctx_len[slot_2]
+    before = _load(ctx_len, slot_2, where=alive)
+    # after: min(before + n, max_ctx)
+    after = (before + n).clamp(max=max_ctx)
+    # t_at: max(n - 1, 0)
+    t_at = (n - 1).clamp(min=0)
+    # accepted_tokens_stored: i32(target_tokens[r, t])
+    accepted_tokens_stored = _load(target_tokens, r, t).to(torch.int32)
+    # accepted_tokens_stored_at: i32(target_tokens[r, t_at])
+    accepted_tokens_stored_at = _load(target_tokens, r, t_at, where=alive).to(torch.int32)
+    # last_token: i64(accepted_tokens_stored_at)
+    last_token = accepted_tokens_stored_at.to(torch.int64)
+    # cap: block_counts[row] * page_size
+    cap = _load(block_counts, row, where=alive) * page_size
+    # col: max(min(before + t, cap - 1), 0)
+    col = torch.minimum(before + t, cap - 1).clamp(min=0)
+    # dropped: drop_overflow == 1 and before + t >= cap
+    dropped = (drop_overflow == 1) & (before + t >= cap)
+    # page: i64(block_tables[row, col // page_size])
+    page = _load(block_tables, row, col // page_size, where=alive & ~dropped).to(torch.int64)
+    # embed_ids_read_2_2: last_token if j == 0 else mask_token_id
+    embed_ids_read_2_2 = torch.where(j == 0, last_token, mask_token_id)
+    # num_ctx_stored: min(after, max(cap - W, 0))
+    num_ctx_stored = torch.minimum(after, (cap - W).clamp(min=0))
+    # num_ctx_read: num_ctx_stored if alive else num_ctx[r]
+    num_ctx_read = torch.where(alive, num_ctx_stored, _load(num_ctx, r, where=~alive))
+    position = num_ctx_read + j
+    cap_2 = blocks * page_size
+    # page_2: i64(block_tables[row, position // page_size])
+    page_2 = _load(block_tables, row, position // page_size, where=position < cap_2).to(torch.int64)
+    # target_kv_lens[row]: target_kv_lens[row] + 1
+    target_kv_lens_new = _load(target_kv_lens, row) + 1
+    # ctx_positions[r, t]: ctx_len[slot] + t
+    ctx_positions_new = _load(ctx_len, slot) + t
+    noise_taken = (0 <= embed_ids_read_2_2) & (embed_ids_read_2_2 < vocab)
+    embed_table_embed_ids_read_2_2_h = _load(
+        embed_table, embed_ids_read_2_2, h, where=alive & noise_taken
+    )
+    # page_tables[r, c]: block_tables[row, c]
+    page_tables_new = _load(block_tables, row, c)
+    # Every load came before; now the stores.
+    # accepted_tokens[row, t]: accepted_tokens_stored
+    _store(accepted_tokens, (row, t), accepted_tokens_stored)
+    # num_accepted[row]: num_accepted_stored
+    _store(num_accepted, (row,), num_accepted_stored)
+    # kv_rewind[r]: i32(-matched)
+    _store(kv_rewind, (r,), (-matched).to(torch.int32))
+    _store(target_kv_lens, (row,), target_kv_lens_new)
+    _store(ctx_positions, (r, t), ctx_positions_new)
+    # bonus[r]: last_token, when alive
+    _store(bonus, (r,), last_token, where=alive)
+    # embed_ids[r]: last_token, when alive
+    _store(embed_ids, (r,), last_token, where=alive)
+    # embed_ids[G]: mask_token_id
+    _store(embed_ids, (G,), mask_token_id)
+    # query_positions[r, j]: after + j, when alive
+    _store(query_positions, (r, j), after + j, where=alive)
+    # keep[r, t]: t < n, when alive
+    _store(keep, (r, t), t < n, where=alive)
+    # write_pages[r, t]: -1 if dropped else page, when alive
+    _store(write_pages, (r, t), torch.where(dropped, -1, page), where=alive)
+    # write_offsets[r, t]: col % page_size, when alive
+    _store(write_offsets, (r, t), col % page_size, where=alive)
+    # ctx_len[slot_2]: after, when alive
+    _store(ctx_len, (slot_2,), after, where=alive)
+    # num_ctx[r]: min(after, max(cap - W, 0)), when alive
+    _store(num_ctx, (r,), num_ctx_stored, where=alive)
+    # seq_lens[row]: i32(K1), when alive
+    _store(seq_lens, (row,), K1, where=alive)
+    # noise[r, j, h]: embed_table[embed_ids_read_2_2, h] if 0 <= embed_ids_read_2_2 and embed_ids_read_2_2 < vocab else 0.0, when alive
+    _store(
+        noise,
+        (r, j, h),
+        torch.where(noise_taken, embed_table_embed_ids_read_2_2_h, 0.0),
+        where=alive,
+    )
     # block_pages[r, j]: page_2 if position < cap_2 else -1
     _store(block_pages, (r, j), torch.where(position < cap_2, page_2, -1))
     # block_in_page[r, j]: position % page_size

@@ -273,7 +273,8 @@ class Axis:
     `row`: one value a program; `tile`: a block of values a program; `lanes`: all values in each program;
     `loop`: all values in each program, a block at a time. `width`: the block's size, a power of two; None
     for a row.
-    `tile`: what the width is; None for `lanes`, whose width is the next power of two of the extent.
+    `tile`: the most that the width is, `least` the least; None for `lanes`, whose width is the next power
+    of two of the extent.
     """
 
     index: str
@@ -281,6 +282,7 @@ class Axis:
     width: Arg | None
     tile: int | None
     extent: Expr
+    least: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +311,6 @@ class Kernel:
     name: str
     summary: str
     roles: tuple[Role, ...]
-    warps: int
 
 
 # Walking and rewriting.

@@ -80,7 +80,9 @@ def judge(kernel: Kernel, group: Group, notes: Container[str] = ()) -> None:
         raise UnsafeError(f"{kernel.name}: {error}") from error
     reading, widths = Reading(group), dict[str, object]()
     for axis in (axis for role in kernel.roles for axis in role.axes):
-        size = axis.tile or frozenset(reading.extent(axis.index).items())
+        size = (
+            (axis.least, axis.tile) if axis.tile else frozenset(reading.extent(axis.index).items())
+        )
         if axis.width is not None and widths.setdefault(axis.width.name, size) != size:
             raise UnsafeError(f"{kernel.name}: {axis.width.name} has two sizes")
     roles = [_Judge(kernel, group, number, notes) for number in range(len(kernel.roles))]
@@ -157,7 +159,8 @@ class _Judge:
             if raised.poly(axis.extent) != raised.reading.extent(axis.index):
                 raise self._fail(f"`{axis.index}` does not go through its extent")
             tile, tiled = axis.tile or 0, axis.kind in ("tile", "loop")
-            power = tile > 0 and not tile & (tile - 1)
+            least = tile if axis.least is None else axis.least
+            power = 0 < least <= tile and not tile & (tile - 1)
             if not (power if tiled else not tile or (axis.kind, tile) == ("row", 1)):
                 raise self._fail(f"a block of `{axis.index}` does not have the size that it needs")
         found = reduce(multiply, (raised.poly(_uncast(count)) for count in counts), ONE)

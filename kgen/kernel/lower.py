@@ -50,7 +50,7 @@ def lower(plan: Plan, *, watched: bool = False) -> Kernel:
     """The kernel of a plan."""
     names: set[str] = set()
     roles = tuple(_Role(plan, role, watched, names).lowered() for role in plan.roles)
-    return Kernel(f"{plan.group.name}_kernel", plan.group.summary, roles, plan.warps)
+    return Kernel(f"{plan.group.name}_kernel", plan.group.summary, roles)
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class _Role:
     def _axis(self, index: str) -> ir.Axis:
         axis = self.role.axes[index]
         width = None if axis.kind == "row" else Arg(axis.block, "int")
-        return ir.Axis(index, axis.kind, width, axis.tile, self._extent(index, None))
+        return ir.Axis(index, axis.kind, width, axis.tile, self._extent(index, None), axis.least)
 
     def _lay(self, axes: tuple[ir.Axis, ...], root: _Scope) -> Expr:
         """Bind the role's indices; how many programs it has."""

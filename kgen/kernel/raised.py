@@ -16,7 +16,7 @@ from kgen.kernel.ir import Expr, Loop, Role, Var
 from kgen.lang import typed
 from kgen.lang.dtypes import LIMITS, DType
 from kgen.lang.typed import NO_AXES, NOWHERE, Axes, Group, Let, Scalar, Value
-from kgen.prove.numbers import Condition, Flag, Poly, add, both, const
+from kgen.prove.numbers import ONE, Condition, Flag, Poly, add, both, const
 from kgen.prove.reading import SIZE_LIMIT, Reading
 
 Literal: TypeAlias = tuple[
@@ -126,6 +126,10 @@ class Raised:
         # The group's own dictionaries are not touched: what is raised gets lets and names of its own.
         group = self.group
         lets, extents, scalars = dict(group.lets), dict(group.extents), dict(group.scalars)
+        for axis in (each for each in self.role.axes if each.width is not None and each.least):
+            ends = (typed.Const(end or 0, "int") for end in (axis.least, axis.tile))
+            name = axis.width.name if axis.width is not None else ""
+            scalars[name] = typed.Scalar(name, "int", *ends, None, "", "", typed.NOWHERE)
         self.group = replace(group, lets=lets, extents=extents, scalars=scalars)
         for axis in self.role.axes:
             extents[_padded(axis.index)] = typed.Const(_PADDED, "int")
@@ -207,8 +211,11 @@ class Raised:
 
     def programs(self, axis: ir.Axis) -> Poly:
         """How many programs an axis has."""
-        extent, tile = self.reading.extent(axis.index), axis.tile or 1
-        return self.reading.numbers.quotient(add(extent, const(tile - 1)), const(tile))
+        extent = self.reading.extent(axis.index)
+        tile = const(axis.tile or 1)
+        if axis.least is not None and axis.width is not None:
+            tile = self.reading.name(axis.width.name)
+        return self.reading.numbers.quotient(add(add(extent, tile), ONE, -1), tile)
 
     def _plain(self, expr: Expr) -> Expr:
         """An expression behind its variable, without conversions, which program numbers all survive."""

@@ -36,7 +36,7 @@ class Emitted:
     programs: str
     blocks: dict[str, str | int]
     tiles: dict[str, int]
-    warps: int
+    warps: str | int
     words: Words
 
 
@@ -52,8 +52,12 @@ def emit(made: Made) -> Emitted:
         reference=reference.emit(plan.group).text,
         programs=host.programs_text(plan),
         blocks=host.blocks_of(plan),
-        tiles={axis.index: axis.tile for axis in plan.blocks.values() if axis.tile is not None},
-        warps=plan.warps,
+        tiles={
+            axis.index: axis.tile
+            for axis in plan.blocks.values()
+            if axis.tile is not None and not plan.group.static_extent(axis.index)
+        },
+        warps=host.warps_of(plan),
         words=words(plan),
     )
 
@@ -109,7 +113,7 @@ class View:
             f"reference.{self.name}",
             programs=literal(self.emitted.programs),
             blocks=table(blocks) if blocks else None,
-            warps=str(self.emitted.warps),
+            warps=literal(warps) if isinstance(warps := self.emitted.warps, str) else str(warps),
         )
         return "\n".join(made.lines(f"{self.name} = "))
 

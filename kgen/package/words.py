@@ -11,7 +11,7 @@ from kgen.diagnostics import counted
 from kgen.lang.code import Code, call, infix
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Group
-from kgen.plan.plan import Plan, Role
+from kgen.plan.plan import Axis, Plan, Role
 from kgen.prove.places import Undefined
 from kgen.prove.prove import Proof
 
@@ -42,14 +42,16 @@ def _programs(plan: Plan) -> str:
         count: Code | None = None
         for axis in role.program:
             extent = spec_text(plan.group.extents[axis.index])
-            if axis.tile != 1:
-                extent = call("ceil", infix("/", extent, Code(str(axis.tile))))
+            if axis.kind == "tile":
+                width = Code(str(axis.tile) if axis.least is None else axis.block)
+                extent = call("ceil", infix("/", extent, width))
             count = extent if count is None else infix("*", count, extent)
         count = count or Code("1")
         total = count if total is None else infix("+", total, count)
     number = str(total)
     shown = "1 program" if number == "1" else f"`{number}` programs"
-    return f"{shown} of {counted(plan.warps, 'warp')}"
+    warps = plan.group.warps
+    return f"{shown} of {counted(warps, 'warp')}" if warps is not None else shown
 
 
 def _role(group: Group, role: Role) -> str:
@@ -60,13 +62,19 @@ def _role(group: Group, role: Role) -> str:
             case "row":
                 parts.append(f"a program for each `{axis.index}` of {extent}")
             case "tile":
-                parts.append(f"a program for each {axis.tile} values of `{axis.index}` ({extent})")
+                parts.append(
+                    f"a program for each {_wide(axis)} values of `{axis.index}` ({extent})"
+                )
             case "lanes":
                 parts.append(f"all {extent} values of `{axis.index}` in each program")
             case "loop":
-                parts.append(f"a loop over `{axis.index}` ({extent}), {axis.tile} at a time")
+                parts.append(f"a loop over `{axis.index}` ({extent}), {_wide(axis)} at a time")
     targets = ", ".join(f"`{store.target_text}`" for store in (*role.stores, *role.once))
     return f"{targets}: {'; '.join(parts) or 'one program'}"
+
+
+def _wide(axis: Axis) -> str:
+    return f"{axis.tile}" if axis.least is None else f"`{axis.block}`, {axis.least} to {axis.tile},"
 
 
 def _shown(proofs: tuple[Proof, ...]) -> tuple[str, ...]:

@@ -19,11 +19,15 @@ from kgen.lang.typed import Axes, Group, Load, Reduce, Scan, Store, Value, walk
 from kgen.prove.prove import Proved
 
 TILE = 1024  # elements of a wide tile: 8 for each of the 128 threads of 4 warps
-LOOP_TILE = 4096  # of one turn of a loop: few turns, since each waits for its loads
+NARROW_TILE = 512  # the same where a program has several rows of them
+LOOP_TILE = 8192  # of one turn of a loop: few turns, since each waits for its loads
+LEAST_TILE = 128  # of either, however few values there are
+ELEMENTS = 4096  # of a program that has several rows
 WIDEST = 2048  # elements of a program; outer static indices are spread over programs beyond it
 ROW_TILE = 128  # rows of a program whose rows have no inner axis
 
 Kind = Literal["row", "tile", "lanes", "loop"]
+_NAMES: dict[Kind, str] = {"row": "TILE", "tile": "TILE", "lanes": "LANES", "loop": "LOOP"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +35,21 @@ class Axis:
     """How a role covers an index.
 
     `row`: one value a program; `tile`: a block of values a program; `lanes`: all values in each
-    program; `loop`: all values in each program, a block at a time.
+    program; `loop`: all values in each program, a block at a time. A block of the last two is as wide as
+    the extent asks for, from `least` to `tile` lanes, and `budget` for it and the blocks `beside` it.
     """
 
     index: str
     kind: Kind
     tile: int | None
+    least: int | None = None
+    budget: int = 0
+    beside: tuple[str, ...] = ()
 
     @property
     def block(self) -> str:
         """The kernel's compile-time name for how many lanes the axis has."""
-        return f"{'LANES' if self.kind == 'lanes' else 'TILE'}_{self.index}"
+        return f"{_NAMES[self.kind]}_{self.index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +86,6 @@ class Plan:
 
     proved: Proved
     roles: tuple[Role, ...]
-    warps: int
 
     @property
     def group(self) -> Group:
@@ -87,13 +94,24 @@ class Plan:
 
     @property
     def blocks(self) -> dict[str, Axis]:
-        """Each compile-time block size of the kernel, with an axis that it belongs to."""
-        found: dict[str, Axis] = {}
-        for role in self.roles:
-            for axis in role.axes.values():
-                if axis.kind != "row":
-                    found.setdefault(axis.block, axis)
-        return dict(sorted(found.items()))
+        """Each compile-time block size, with an axis that it belongs to, after those beside it."""
+        every = [axis for role in self.roles for axis in role.axes.values() if axis.kind != "row"]
+        every.sort(key=lambda axis: (len(axis.beside), axis.block))
+        return {axis.block: axis for axis in every}
+
+    @property
+    def held(self) -> tuple[tuple[str, ...], ...]:
+        """The blocks that a program's widest values have: one of these products of them."""
+        found = {
+            tuple(
+                sorted(a.block for a in role.axes.values() if a.index in each and a.kind != "row")
+            )
+            for role in self.roles
+            for each in _together(self.group, role)
+        }
+        return tuple(
+            sorted(each for each in found if not any({*each} < {*other} for other in found))
+        )
 
 
 def make_plan(proved: Proved, report: Report) -> Plan | None:
@@ -108,12 +126,20 @@ def make_plan(proved: Proved, report: Report) -> Plan | None:
         _check_loops(proved, role, report)
     if len(report.diagnostics) > before:
         return None
-    return Plan(proved, found, proved.group.warps or max(map(planner.warps, found)))
+    return Plan(proved, found)
 
 
 def roots(store: Store) -> tuple[Value, ...]:
     """The values of a store."""
     return (*store.items, store.value, *((store.when,) if store.when is not None else ()))
+
+
+def _together(group: Group, role: Role) -> list[Axes]:
+    """The indices that values of a role vary with at once: a store's, and those of loops within it."""
+    return [
+        each.axes | {i for i in bound(group, each) if role.axes[i].kind == "loop"}
+        for each in (*role.stores, *role.once)
+    ]
 
 
 def bound(group: Group, store: Store) -> Axes:
@@ -146,27 +172,53 @@ class _Planner:
             found.append(self._role(key, stores, taken))
             once = once if not taken else []
         found += [self._role(frozenset(), [], once)] if once else []
-        return self._agreed(found)
+        return self._fitted(found)
 
-    def _agreed(self, found: list[Role]) -> tuple[Role, ...]:
-        """The roles with one size for each block: the largest of theirs that is not too wide for any."""
-        sizes: dict[str, set[int]] = {}
+    def _fitted(self, found: list[Role]) -> tuple[Role, ...]:
+        """The roles with the widths of their tiles; a block has one width in all of them.
+
+        A block makes room for those that were given their width before it: lanes, then tiles of run-time
+        indices, loops, tiles of static ones.
+        """
+        group = self.proved.group
+        order = {"lanes": 0, "tile": 1, "loop": 2}
+        every = [axis for role in found for axis in role.axes.values() if axis.kind != "row"]
+        every.sort(key=lambda axis: (self._spread(axis), order[axis.kind], axis.index))
+        blocks = list(dict.fromkeys(axis.block for axis in every))
+        met: dict[str, set[str]] = {block: set() for block in blocks}
+        for role in found:
+            for together in _together(group, role):
+                here = {
+                    a.block for a in role.axes.values() if a.index in together and a.kind != "row"
+                }
+                for block in here:
+                    met[block] |= here - {block}
+        spread = {axis.block for axis in every if self._spread(axis)}
         for role in found:
             for axis in role.axes.values():
-                if axis.tile is not None and axis.kind != "row":
-                    sizes.setdefault(axis.block, set()).add(axis.tile)
-        for name, several in sizes.items():
-            for size in sorted(several, reverse=True):
-                for role in found:
-                    for axis in role.axes.values():
-                        if axis.block == name and axis.kind in ("tile", "loop"):
-                            role.axes[axis.index] = replace(axis, tile=size)
-                if all(map(self._small, found)):
-                    break
+                if axis.block not in met or axis.kind == "lanes" or axis.index in group.tile:
+                    continue
+                beside = tuple(
+                    b for b in blocks[: blocks.index(axis.block)] if b in met[axis.block]
+                )
+                if axis.block in spread:
+                    widest, least, budget = self._lanes(axis.index), 1, ELEMENTS
+                elif axis.kind == "loop":
+                    widest, least, budget = LOOP_TILE, LEAST_TILE, LOOP_TILE
+                elif met[axis.block] & spread:
+                    widest, least, budget = NARROW_TILE, LEAST_TILE, ELEMENTS
+                elif axis.tile == TILE:
+                    widest, least, budget = TILE, LEAST_TILE, ELEMENTS
+                else:
+                    continue
+                role.axes[axis.index] = replace(
+                    axis, tile=min(widest, budget), least=least, budget=budget, beside=beside
+                )
         return tuple(found)
 
-    def _small(self, role: Role) -> bool:
-        return self._elements([*role.stores, *role.once], role.axes) <= 2 * LOOP_TILE
+    def _spread(self, axis: Axis) -> bool:
+        """Whether an axis has the values of a static index, some of them in each program."""
+        return axis.kind == "tile" and self.proved.group.static_extent(axis.index)
 
     def _program_axes(self, at: int) -> Axes:
         """The indices that a store's programs are laid over.
@@ -214,48 +266,21 @@ class _Planner:
         last = free[-1] if free else ""
         wide = last in program and not group.static_extent(last)
         tiled = last if wide and (len(program) > 1 or not inner) else None
+        chosen = frozenset[str]().union(*map(self._choosers, both))
         axes: dict[str, Axis] = {}
         for index in ordered:
             asked = group.tile.get(index)
             if index in program:
                 usual = (TILE if len(program) > 1 else ROW_TILE) if index == tiled else 1
+                if group.program is None and group.static_extent(index) and index not in chosen:
+                    usual = self._lanes(index)
                 tile = asked if asked is not None else usual
                 axes[index] = Axis(index, "row" if tile == 1 else "tile", tile)
             elif group.static_extent(index):
                 axes[index] = Axis(index, "lanes", None)
             else:
                 axes[index] = Axis(index, "loop", asked or LOOP_TILE)
-        self._narrow(both, axes)
         return Role(tuple(stores), tuple(once), axes)
-
-    def _elements(self, stores: list[Store], axes: dict[str, Axis]) -> int:
-        """Lanes of the widest block of a role; a static axis that may be large counts as 64."""
-
-        def lanes(index: str) -> int:
-            axis = axes[index]
-            return min(self._lanes(index), 64) if axis.kind == "lanes" else axis.tile or 1
-
-        widest = 1
-        for store in stores:
-            inner = bound(self.proved.group, store) - store.axes
-            looped = [index for index in inner if axes[index].kind == "loop"]
-            widest = max(widest, math.prod(lanes(index) for index in (*store.axes, *looped)))
-        return widest
-
-    def _narrow(self, stores: list[Store], axes: dict[str, Axis]) -> None:
-        """Halve the widest tiles that nobody asked for until the blocks are small enough."""
-        asked = self.proved.group.tile
-        while self._elements(stores, axes) > 2 * LOOP_TILE:
-            wide = [a for a in axes.values() if a.index not in asked and (a.tile or 0) > 1]
-            if not wide:
-                return
-            widest = max(wide, key=lambda axis: (axis.tile or 0, axis.index))
-            axes[widest.index] = replace(widest, tile=(widest.tile or 2) // 2)
-
-    def warps(self, role: Role) -> int:
-        """How many warps a role's widest block takes."""
-        elements = self._elements([*role.stores, *role.once], role.axes)
-        return 8 if elements >= 4096 else 4 if elements >= 1024 else 2 if elements >= 512 else 1
 
 
 def _check_schedule(group: Group, found: tuple[Role, ...], report: Report) -> None:

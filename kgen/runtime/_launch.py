@@ -95,6 +95,7 @@ class Prepared:
     programs: int
     device: torch.device
     arguments: tuple[object, ...]
+    warps: int
     shown: str
     launched: list[int]
 
@@ -106,8 +107,9 @@ class Launch:
         signature: the group's parameters.
         function: the kernel.
         programs: how many programs a launch has, an expression of sizes and scalars.
-        blocks: block size -> a number, or how many values all its lanes together are to hold.
-        warps: of a program.
+        blocks: block size -> a number, or how many values all its lanes together are to hold, an expression
+            of sizes, scalars and the blocks before it.
+        warps: of a program, or how many values it holds at once, an expression of blocks.
     """
 
     def __init__(
@@ -116,9 +118,10 @@ class Launch:
         function: Any,
         programs: str,
         blocks: Mapping[str, str | int],
-        warps: int,
+        warps: str | int,
     ) -> None:
-        self.signature, self.function, self.warps = signature, function, warps
+        self.signature, self.function = signature, function
+        self.warps = Expr(warps) if isinstance(warps, str) else warps
         self.programs = Expr(programs)
         self.blocks = {n: Expr(b) if isinstance(b, str) else b for n, b in blocks.items()}
         self.parameters = inspect.signature(function.fn).parameters
@@ -140,7 +143,8 @@ class Launch:
     def of(cls, other: Launch, function: Any) -> Launch:
         """Another kernel, launched as `other` is."""
         blocks = {n: b if isinstance(b, int) else b.text for n, b in other.blocks.items()}
-        return cls(other.signature, function, other.programs.text, blocks, other.warps)
+        warps = other.warps if isinstance(other.warps, int) else other.warps.text
+        return cls(other.signature, function, other.programs.text, blocks, warps)
 
     def prepare(
         self,
@@ -154,16 +158,15 @@ class Launch:
         Raises:
             KgenCallError: it has more programs than a launch may have, or too wide a block.
         """
-        programs = self.programs(values)
+        blocks = self.block_sizes(values)
+        programs = self.programs({**values, **blocks})
         if programs > _MOST_PROGRAMS:
             raise self.signature.fail(
                 f"a launch would have {self.programs.text} = {programs} programs, more than 2**31 - 1"
                 f"{_at(self.programs, values)}; split the call"
             )
         wide = _strided(self.signature, given)
-        known = {n: self._block(block, values) for n, block in self.blocks.items()} | dict(
-            more or {}
-        )
+        known = {**blocks, **(more or {})}
         arguments = tuple(
             known[name] if name in known else self._argument(name, given, values, wide=wide)
             for name in self.parameters
@@ -175,7 +178,8 @@ class Launch:
         }
         variant = (self.function, device, *fixed.values())
         shown = ", ".join(f"{name}={value}" for name, value in fixed.items())
-        return Prepared(programs, device, arguments, shown, _variants.setdefault(variant, [0]))
+        launched = _variants.setdefault(variant, [0])
+        return Prepared(programs, device, arguments, self._warps(blocks), shown, launched)
 
     def run(self, prepared: Prepared, given: Mapping[str, Any]) -> None:
         """Launch the kernel on a call's tensors.
@@ -193,8 +197,26 @@ class Launch:
         arguments = [*prepared.arguments]
         for at, name in self.pointers:
             arguments[at] = given.get(name)
-        launch(self.function, prepared.programs, prepared.device, arguments, self.warps)
+        launch(self.function, prepared.programs, prepared.device, arguments, prepared.warps)
         prepared.launched[0] += 1
+
+    def block_sizes(self, values: Values) -> dict[str, int]:
+        """The compile-time sizes of the blocks at a call.
+
+        Raises:
+            KgenCallError: a block is too wide.
+        """
+        found: dict[str, int] = {}
+        for name, block in self.blocks.items():
+            found[name] = self._block(block, {**values, **found})
+        return found
+
+    def _warps(self, blocks: Mapping[str, int]) -> int:
+        """How many warps a program has: 8 values for each thread, 16 where there are many."""
+        if isinstance(self.warps, int):
+            return self.warps
+        held = self.warps(blocks)
+        return min(max(held // 512, min(held // 256, 4), 1), 16)
 
     def _block(self, block: Expr | int, values: Values) -> int:
         """The value of a block size."""

@@ -70,7 +70,7 @@ def reserved(group: Group) -> frozenset[str]:
     """Names that a kernel's variables may not have."""
     tensors = [name for t in group.tensors.values() for name in _tensor_names(t)]
     numbers = [*group.sizes, *group.scalars]
-    blocks = [f"{kind}_{index}" for index in group.extents for kind in ("LANES", "TILE")]
+    blocks = [f"{kind}_{index}" for index in group.extents for kind in ("LANES", "LOOP", "TILE")]
     given = [f"HAS_{name}" for name in group.tensors]
     ends = [f"end_{at}" for at in range(len(group.stores))]
     own = ("kernel", "pick", "pid", "tl", "triton")

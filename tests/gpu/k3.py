@@ -323,3 +323,12 @@ def accept_prefix(step):
         target_kv_lens=step.context.int(),
         num_contexts=0,
     )
+
+
+def prologue(step):
+    return block_fixup(step) | gen_bookkeeping(step) | accept_prefix(step)
+
+
+def prologue_from_table(step):
+    own = noise_block_from_table(step)
+    return own | prologue(step) | context_positions(step)
