@@ -26,6 +26,7 @@ from ._runtime import Expr, Signature, Values
 
 _MOST_PROGRAMS = 2**31 - 1
 _MOST_LANES = 2**20  # elements of a block in Triton
+_MANY = 1024  # programs, which fill any GPU
 
 # How often each variant was launched: kernel, device and what it is compiled for. While `_frozen` no
 # other is compiled.
@@ -109,7 +110,9 @@ class Launch:
         programs: how many programs a launch has, an expression of sizes and scalars.
         blocks: block size -> a number, or how many values all its lanes together are to hold, an expression
             of sizes, scalars and the blocks before it.
-        warps: of a program, or how many values it holds at once, an expression of blocks.
+        lanes: how many values a program stores at once, an expression of blocks.
+        looped: how many values a turn of a loop combines, likewise; empty if there is no loop.
+        warps: of a program; None if they follow from the above.
     """
 
     def __init__(
@@ -118,10 +121,12 @@ class Launch:
         function: Any,
         programs: str,
         blocks: Mapping[str, str | int],
-        warps: str | int,
+        lanes: str = "1",
+        looped: str = "",
+        warps: int | None = None,
     ) -> None:
-        self.signature, self.function = signature, function
-        self.warps = Expr(warps) if isinstance(warps, str) else warps
+        self.signature, self.function, self.warps = signature, function, warps
+        self.lanes, self.looped = Expr(lanes), Expr(looped or "0")
         self.programs = Expr(programs)
         self.blocks = {n: Expr(b) if isinstance(b, str) else b for n, b in blocks.items()}
         self.parameters = inspect.signature(function.fn).parameters
@@ -143,8 +148,8 @@ class Launch:
     def of(cls, other: Launch, function: Any) -> Launch:
         """Another kernel, launched as `other` is."""
         blocks = {n: b if isinstance(b, int) else b.text for n, b in other.blocks.items()}
-        warps = other.warps if isinstance(other.warps, int) else other.warps.text
-        return cls(other.signature, function, other.programs.text, blocks, warps)
+        texts = (other.programs.text, blocks, other.lanes.text, other.looped.text)
+        return cls(other.signature, function, *texts, other.warps)
 
     def prepare(
         self,
@@ -152,13 +157,16 @@ class Launch:
         values: Values,
         device: torch.device,
         more: Mapping[str, object] | None = None,
+        widths: Mapping[str, int] | None = None,
     ) -> Prepared:
-        """The launch for a call that was checked; `more` are arguments by the parameter's name.
+        """The launch for a call that was checked.
+
+        `more` are arguments by the parameter's name, `widths` other block sizes than the call's own.
 
         Raises:
             KgenCallError: it has more programs than a launch may have, or too wide a block.
         """
-        blocks = self.block_sizes(values)
+        blocks = self.block_sizes(values) if widths is None else widths
         programs = self.programs({**values, **blocks})
         if programs > _MOST_PROGRAMS:
             raise self.signature.fail(
@@ -176,10 +184,11 @@ class Launch:
             for (name, parameter), argument in zip(self.parameters.items(), arguments, strict=True)
             if parameter.annotation is tl.constexpr or isinstance(argument, tuple)
         }
-        variant = (self.function, device, *fixed.values())
+        warps = self.warps_of(blocks, programs)
+        variant = (self.function, device, warps, *fixed.values())
         shown = ", ".join(f"{name}={value}" for name, value in fixed.items())
         launched = _variants.setdefault(variant, [0])
-        return Prepared(programs, device, arguments, self._warps(blocks), shown, launched)
+        return Prepared(programs, device, arguments, warps, shown, launched)
 
     def run(self, prepared: Prepared, given: Mapping[str, Any]) -> None:
         """Launch the kernel on a call's tensors.
@@ -200,6 +209,10 @@ class Launch:
         launch(self.function, prepared.programs, prepared.device, arguments, prepared.warps)
         prepared.launched[0] += 1
 
+    def count(self, values: Values) -> int:
+        """How many programs a launch has."""
+        return self.programs({**values, **self.block_sizes(values)})
+
     def block_sizes(self, values: Values) -> dict[str, int]:
         """The compile-time sizes of the blocks at a call.
 
@@ -211,18 +224,24 @@ class Launch:
             found[name] = self._block(block, {**values, **found})
         return found
 
-    def _warps(self, blocks: Mapping[str, int]) -> int:
-        """How many warps a program has: 8 values for each thread, 16 where there are many."""
-        if isinstance(self.warps, int):
+    def warps_of(self, blocks: Mapping[str, int], programs: int) -> int:
+        """How many warps a program has.
+
+        Few programs have 8 values for each thread, so that each is done soon; of many, which fill the GPU
+        anyway, each thread has 32, so that more of them are loaded at a time.
+        """
+        if self.warps is not None:
             return self.warps
-        held = self.warps(blocks)
-        return min(max(held // 512, min(held // 256, 4), 1), 16)
+        stored = self.lanes(blocks) // 1024 * (4 if programs <= _MANY else 1)
+        return max(min(stored, 8), min(self.looped(blocks) // 512, 16), 1)
 
     def _block(self, block: Expr | int, values: Values) -> int:
         """The value of a block size."""
         if isinstance(block, int):
             return block
         extent = block(values)
+        if isinstance(extent, bool):
+            return extent
         lanes = 1 << max(extent - 1, 0).bit_length()
         if lanes > _MOST_LANES:
             raise self.signature.fail(

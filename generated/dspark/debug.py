@@ -243,16 +243,13 @@ def block_norm_rope_write_check(
     drop_overflow: tl.constexpr,
     LANES_i: tl.constexpr,
     LANES_p: tl.constexpr,
-    TILE_j: tl.constexpr,
 ):
     """Checks what block_norm_rope_write reads and where it stores; stores nothing itself."""
     program = tl.program_id(0)
-    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
-    j = program % tiles_j * TILE_j + tl.arange(0, TILE_j)
-    r = (program // tiles_j).to(tl.int64)
+    j = (program % W).to(tl.int64)
+    r = (program // W).to(tl.int64)
     i = tl.arange(0, LANES_i)
     p = tl.arange(0, LANES_p)
-    j_in = j < W
     i_in = i < R
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
@@ -269,96 +266,74 @@ def block_norm_rope_write_check(
     alive = r < chosen
     p_in = p < P
     query_positions_value = tl.load(
-        query_positions_ptr + r * query_positions_stride_0 + j, mask=both(j_in, alive), other=0
+        query_positions_ptr + r * query_positions_stride_0 + j, mask=alive, other=0
     )
     query_positions_fits = (query_positions_value >= 0) & (query_positions_value <= max_ctx + W - 1)
-    _note_3(
-        _report_ptr + 16,
-        both(j_in & ~query_positions_fits, alive),
-        r * W + j,
-        r,
-        j.to(tl.int64),
-        query_positions_value,
-    )
+    _note_3(_report_ptr + 16, alive & ~query_positions_fits, r * W + j, r, j, query_positions_value)
     freqs_inside = (query_positions_value >= 0) & (query_positions_value < max_pos)
     _note_3(
         _report_ptr + 32,
-        both(j_in[:, None] & p_in[None, :] & (~freqs_inside)[:, None], alive),
-        ((r * W + j) * P)[:, None] + p[None, :],
-        query_positions_value[:, None],
-        (p.to(tl.int64) // 2)[None, :],
+        both(p_in, alive & ~freqs_inside),
+        (r * W + j) * P + p,
+        query_positions_value,
+        p.to(tl.int64) // 2,
         0,
     )
     freqs_inside_2 = (query_positions_value >= 0) & (query_positions_value < max_pos)
     _note_3(
         _report_ptr + 48,
-        both(j_in[:, None] & p_in[None, :] & (~freqs_inside_2)[:, None], alive),
-        ((r * W + j) * P)[:, None] + p[None, :],
-        query_positions_value[:, None],
-        (p.to(tl.int64) // 2)[None, :],
+        both(p_in, alive & ~freqs_inside_2),
+        (r * W + j) * P + p,
+        query_positions_value,
+        p.to(tl.int64) // 2,
         1,
     )
     # page: block_pages[r, j]
-    page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j, mask=j_in, other=0)
+    page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
     block_pages_fits = (page >= -drop_overflow) & (page <= pages.to(tl.int64) - 1)
-    _note_3(_report_ptr + 64, j_in & ~block_pages_fits, r * W + j, r, j.to(tl.int64), page)
+    _note_3(_report_ptr + 64, ~block_pages_fits, r * W + j, r, j, page)
     # offset: block_in_page[r, j]
     offset = tl.load(
-        block_in_page_ptr + r * block_in_page_stride_0 + j,
-        mask=both(j_in & (page >= 0), alive),
-        other=0,
+        block_in_page_ptr + r * block_in_page_stride_0 + j, mask=alive & (page >= 0), other=0
     )
     block_in_page_fits = (offset >= 0) & (offset <= page_size.to(tl.int64) - 1)
-    _note_3(
-        _report_ptr + 80,
-        both(j_in & (page >= 0) & ~block_in_page_fits, alive),
-        r * W + j,
-        r,
-        j.to(tl.int64),
-        offset,
-    )
+    _note_3(_report_ptr + 80, alive & (page >= 0) & ~block_in_page_fits, r * W + j, r, j, offset)
     pool_inside = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_5(
         _report_ptr + 96,
-        both(j_in[:, None] & i_in[None, :] & (page >= 0)[:, None] & (~pool_inside)[:, None], alive),
-        ((r * W + j) * R)[:, None] + i[None, :],
-        page[:, None],
+        both(i_in, alive & (page >= 0) & ~pool_inside),
+        (r * W + j) * R + i,
+        page,
         0,
         0,
-        offset[:, None],
-        i.to(tl.int64)[None, :],
+        offset,
+        i.to(tl.int64),
     )
     tl.store(
-        _pool_places_ptr + (((r * W + j) * R)[:, None] + i[None, :]),
-        ((page * page_size + offset) * D)[:, None] + i[None, :],
-        mask=both(
-            j_in[:, None] & i_in[None, :] & (page >= 0)[:, None] & pool_inside[:, None], alive
-        ),
+        _pool_places_ptr + ((r * W + j) * R + i),
+        (page * page_size + offset) * D + i,
+        mask=both(i_in, alive & (page >= 0) & pool_inside),
     )
     pool_inside_2 = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_5(
         _report_ptr + 112,
-        both(
-            j_in[:, None] & p_in[None, :] & (page >= 0)[:, None] & (~pool_inside_2)[:, None], alive
-        ),
-        ((r * W + j) * P)[:, None] + p[None, :],
-        page[:, None],
+        both(p_in, alive & (page >= 0) & ~pool_inside_2),
+        (r * W + j) * P + p,
+        page,
         0,
         0,
-        offset[:, None],
-        (R + p.to(tl.int64))[None, :],
+        offset,
+        R + p.to(tl.int64),
     )
     tl.store(
         _pool_places_ptr
         + (
-            ((r * W + j) * P)[:, None]
-            + p[None, :]
+            (r * W + j) * P
+            + p
             + 1 * G.to(tl.int64) * tl.full((), W, tl.int64) * tl.full((), R, tl.int64)
         ),
-        ((page * page_size + offset) * D)[:, None] + (R + p.to(tl.int64))[None, :],
-        mask=both(
-            j_in[:, None] & p_in[None, :] & (page >= 0)[:, None] & pool_inside_2[:, None], alive
-        ),
+        (page * page_size + offset) * D + (R + p.to(tl.int64)),
+        mask=both(p_in, alive & (page >= 0) & pool_inside_2),
     )
 
 
@@ -517,22 +492,19 @@ def context_kv_norm_rope_write_check(
     LANES_i: tl.constexpr,
     LANES_k_other: tl.constexpr,
     LANES_p: tl.constexpr,
-    TILE_k: tl.constexpr,
 ):
     """Checks what context_kv_norm_rope_write reads and where it stores; stores nothing itself."""
     program = tl.program_id(0)
-    tiles_k = (tl.full((), K1, tl.int32) + TILE_k - 1) // TILE_k
-    k = program % tiles_k * TILE_k + tl.arange(0, TILE_k)
-    r = (program // tiles_k % G).to(tl.int64)
-    l = (program // tiles_k // G).to(tl.int64)
+    k = (program % K1).to(tl.int64)
+    r = (program // K1 % G).to(tl.int64)
+    l = (program // K1 // G).to(tl.int64)
     i = tl.arange(0, LANES_i)
     p = tl.arange(0, LANES_p)
     k_other = tl.arange(0, LANES_k_other)
-    k_in = k < K1
     # page: write_pages[r, k]
-    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k, mask=k_in, other=0)
+    page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
     write_pages_fits = (page >= -drop_overflow) & (page <= pages.to(tl.int64) - 1)
-    _note_3(_report_ptr, k_in & ~write_pages_fits, r * K1 + k, r, k.to(tl.int64), page)
+    _note_3(_report_ptr, ~write_pages_fits, r * K1 + k, r, k, page)
     k_other_in = k_other < K1
     write_pages_value = tl.load(
         write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
@@ -563,10 +535,9 @@ def context_kv_norm_rope_write_check(
         write_offsets_value,
     )
     # offset: write_offsets[r, k]
-    offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k, mask=k_in, other=0)
+    offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
     write_offsets_fits_2 = (offset >= 0) & (offset <= page_size.to(tl.int64) - 1)
-    _note_3(_report_ptr + 48, k_in & ~write_offsets_fits_2, r * K1 + k, r, k.to(tl.int64), offset)
-    any_k = tl.max(tl.where(k_in, page >= 0, False).to(tl.int32), axis=0) != 0
+    _note_3(_report_ptr + 48, ~write_offsets_fits_2, r * K1 + k, r, k, offset)
     i_in = i < R
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
@@ -584,22 +555,20 @@ def context_kv_norm_rope_write_check(
     else:
         chosen = live
     each_k_other = (
-        (k_other.to(tl.int64)[None, :] < k.to(tl.int64)[:, None])
-        & (write_pages_value[None, :] == page[:, None])
-        & (write_offsets_value[None, :] == offset[:, None])
-        & both(write_pages_value >= 0, r < chosen)[None, :]
+        (k_other < k)
+        & (write_pages_value == page)
+        & (write_offsets_value == offset)
+        & both(write_pages_value >= 0, r < chosen)
     )
-    any_k_other = (
-        tl.max(tl.where(k_other_in[None, :], each_k_other, False).to(tl.int32), axis=1) != 0
-    )
+    any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
     if HAS_live_rows:
-        live_rows_value_2 = tl.load(live_rows_ptr, mask=(r < chosen) & any_k, other=0)
+        live_rows_value_2 = tl.load(live_rows_ptr, mask=(r < chosen) & (page >= 0), other=0)
         live_rows_fits_2 = (live_rows_value_2.to(tl.int64) >= 0) & (
             live_rows_value_2.to(tl.int64) <= G.to(tl.int64)
         )
         _note_2(
             _report_ptr + 80,
-            (r < chosen) & any_k & ~live_rows_fits_2,
+            (r < chosen) & (page >= 0) & ~live_rows_fits_2,
             tl.full((), 0, tl.int64),
             0,
             live_rows_value_2.to(tl.int64),
@@ -608,131 +577,87 @@ def context_kv_norm_rope_write_check(
     else:
         chosen_2 = live
     each_k_other_2 = (
-        (k_other.to(tl.int64)[None, :] < k.to(tl.int64)[:, None])
-        & (write_pages_value[None, :] == page[:, None])
-        & (write_offsets_value[None, :] == offset[:, None])
-        & both(write_pages_value >= 0, r < chosen_2)[None, :]
+        (k_other < k)
+        & (write_pages_value == page)
+        & (write_offsets_value == offset)
+        & both(write_pages_value >= 0, r < chosen_2)
     )
-    any_k_other_2 = (
-        tl.max(tl.where(k_other_in[None, :], each_k_other_2, False).to(tl.int32), axis=1) != 0
-    )
+    any_k_other_2 = tl.max(tl.where(k_other_in, each_k_other_2, False).to(tl.int32), axis=0) != 0
     p_in = p < P
     ctx_positions_value = tl.load(
         ctx_positions_ptr + r * ctx_positions_stride_0 + k,
-        mask=both(k_in & (page >= 0) & ~any_k_other_2, r < chosen),
+        mask=(r < chosen) & (page >= 0) & ~any_k_other_2,
         other=0,
     )
     ctx_positions_fits = (ctx_positions_value >= 0) & (ctx_positions_value <= max_ctx + K1 - 1)
     _note_3(
         _report_ptr + 96,
-        both(k_in & (page >= 0) & ~any_k_other_2 & ~ctx_positions_fits, r < chosen),
+        (r < chosen) & (page >= 0) & ~any_k_other_2 & ~ctx_positions_fits,
         r * K1 + k,
         r,
-        k.to(tl.int64),
+        k,
         ctx_positions_value,
     )
     freqs_inside = (ctx_positions_value >= 0) & (ctx_positions_value < max_pos)
     _note_3(
         _report_ptr + 112,
-        both(
-            k_in[:, None]
-            & p_in[None, :]
-            & (page >= 0)[:, None]
-            & (~any_k_other_2)[:, None]
-            & (~freqs_inside)[:, None],
-            r < chosen,
-        ),
-        ((r * K1 + k) * P)[:, None] + p[None, :],
-        ctx_positions_value[:, None],
-        (p.to(tl.int64) // 2)[None, :],
+        both(p_in, (r < chosen) & (page >= 0) & ~any_k_other_2 & ~freqs_inside),
+        (r * K1 + k) * P + p,
+        ctx_positions_value,
+        p.to(tl.int64) // 2,
         0,
     )
     freqs_inside_2 = (ctx_positions_value >= 0) & (ctx_positions_value < max_pos)
     _note_3(
         _report_ptr + 128,
-        both(
-            k_in[:, None]
-            & p_in[None, :]
-            & (page >= 0)[:, None]
-            & (~any_k_other_2)[:, None]
-            & (~freqs_inside_2)[:, None],
-            r < chosen,
-        ),
-        ((r * K1 + k) * P)[:, None] + p[None, :],
-        ctx_positions_value[:, None],
-        (p.to(tl.int64) // 2)[None, :],
+        both(p_in, (r < chosen) & (page >= 0) & ~any_k_other_2 & ~freqs_inside_2),
+        (r * K1 + k) * P + p,
+        ctx_positions_value,
+        p.to(tl.int64) // 2,
         1,
     )
     pool_inside = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_6(
         _report_ptr + 144,
-        both(
-            k_in[:, None]
-            & i_in[None, :]
-            & (page >= 0)[:, None]
-            & (~any_k_other)[:, None]
-            & (~pool_inside)[:, None],
-            r < chosen,
-        ),
-        (((l * G + r) * K1 + k) * R)[:, None] + i[None, :],
+        both(i_in, (r < chosen) & (page >= 0) & ~any_k_other & ~pool_inside),
+        ((l * G + r) * K1 + k) * R + i,
         l,
-        page[:, None],
+        page,
         0,
         0,
-        offset[:, None],
-        i.to(tl.int64)[None, :],
+        offset,
+        i.to(tl.int64),
     )
     tl.store(
-        _pool_places_ptr + ((((l * G + r) * K1 + k) * R)[:, None] + i[None, :]),
-        (((l * pages + page) * page_size + offset) * D)[:, None] + i[None, :],
-        mask=both(
-            k_in[:, None]
-            & i_in[None, :]
-            & (page >= 0)[:, None]
-            & (~any_k_other)[:, None]
-            & pool_inside[:, None],
-            r < chosen,
-        ),
+        _pool_places_ptr + (((l * G + r) * K1 + k) * R + i),
+        ((l * pages + page) * page_size + offset) * D + i,
+        mask=both(i_in, (r < chosen) & (page >= 0) & ~any_k_other & pool_inside),
     )
     pool_inside_2 = (page >= 0) & (page < pages) & (offset >= 0) & (offset < page_size)
     _note_6(
         _report_ptr + 160,
-        both(
-            k_in[:, None]
-            & p_in[None, :]
-            & (page >= 0)[:, None]
-            & (~any_k_other)[:, None]
-            & (~pool_inside_2)[:, None],
-            r < chosen,
-        ),
-        (((l * G + r) * K1 + k) * P)[:, None] + p[None, :],
+        both(p_in, (r < chosen) & (page >= 0) & ~any_k_other & ~pool_inside_2),
+        ((l * G + r) * K1 + k) * P + p,
         l,
-        page[:, None],
+        page,
         0,
         0,
-        offset[:, None],
-        (R + p.to(tl.int64))[None, :],
+        offset,
+        R + p.to(tl.int64),
     )
     tl.store(
         _pool_places_ptr
         + (
-            (((l * G + r) * K1 + k) * P)[:, None]
-            + p[None, :]
+            ((l * G + r) * K1 + k) * P
+            + p
             + 1
             * tl.full((), L, tl.int64)
             * G
             * tl.full((), K1, tl.int64)
             * tl.full((), R, tl.int64)
         ),
-        (((l * pages + page) * page_size + offset) * D)[:, None] + (R + p.to(tl.int64))[None, :],
-        mask=both(
-            k_in[:, None]
-            & p_in[None, :]
-            & (page >= 0)[:, None]
-            & (~any_k_other)[:, None]
-            & pool_inside_2[:, None],
-            r < chosen,
-        ),
+        ((l * pages + page) * page_size + offset) * D + (R + p.to(tl.int64)),
+        mask=both(p_in, (r < chosen) & (page >= 0) & ~any_k_other & pool_inside_2),
     )
 
 

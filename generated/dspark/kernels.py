@@ -49,24 +49,24 @@ else:
 if interpreted():
 
     @triton.jit
-    def tree_sum_rows(x, ROWS: tl.constexpr, N: tl.constexpr):
+    def tree_sum(x, N: tl.constexpr):
         """Likewise; the interpreter's tl.sum begins with 0.0, which loses the sign of -0.0."""
         for step in tl.static_range(16):
             if (N >> (step + 1)) > 0:
-                halves = tl.permute(tl.reshape(x, (ROWS, 2, N >> (step + 1))), (0, 2, 1))
+                halves = tl.permute(tl.reshape(x, (2, N >> (step + 1))), (1, 0))
                 a, b = tl.split(halves)
                 x = a + b
-        return tl.reshape(x, (ROWS,))
+        return tl.reshape(x, ())
 
 else:
 
     @triton.jit
-    def tree_sum_rows(x, ROWS: tl.constexpr, N: tl.constexpr):
-        """The sum of each row of x[ROWS, N]: v[: n / 2] + v[n / 2 :] until one number is left."""
+    def tree_sum(x, N: tl.constexpr):
+        """The sum of x[N], always in one order: v[: n / 2] + v[n / 2 :] until one number is left."""
         for step in tl.static_range(16):
             if (N >> (step + 1)) > 0:
-                x = tl.sum(tl.reshape(x, (ROWS, 2, N >> (step + 1))), axis=1)
-        return tl.reshape(x, (ROWS,))
+                x = tl.sum(tl.reshape(x, (2, N >> (step + 1))), axis=0)
+        return tl.sum(x, axis=0)
 
 
 @kernel
@@ -234,12 +234,10 @@ def block_norm_rope_write_kernel(
     P: tl.constexpr,
     LANES_i: tl.constexpr,
     LANES_p: tl.constexpr,
-    TILE_j: tl.constexpr,
 ):
     """Norms and ropes one layer's latents of the draft block and writes them to their pages."""
     program = tl.program_id(0)
-    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
-    r = (program // tiles_j).to(tl.int64)
+    r = (program // W).to(tl.int64)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
@@ -248,55 +246,49 @@ def block_norm_rope_write_kernel(
     # alive: r < (live_rows[0] if given(live_rows) else live)
     alive = r < chosen
     if alive:
-        j = program % tiles_j * TILE_j + tl.arange(0, TILE_j)
+        j = (program % W).to(tl.int64)
         i = tl.arange(0, LANES_i)
         p = tl.arange(0, LANES_p)
-        j_in = j < W
         i_in = i < R
         block_latents_value = tl.load(
-            block_latents_ptr
-            + r * block_latents_stride_0
-            + j[:, None] * block_latents_stride_1
-            + i[None, :],
-            mask=j_in[:, None] & i_in[None, :],
+            block_latents_ptr + r * block_latents_stride_0 + j * block_latents_stride_1 + i,
+            mask=i_in,
             other=0.0,
         )
         # x: f32(block_latents[r, j, i])
         x = bf16_to_f32(block_latents_value)
-        sum_i = tree_sum_rows(tl.where(i_in[None, :], x * x, 0.0), TILE_j, LANES_i)
+        sum_i = tree_sum(tl.where(i_in, x * x, 0.0), LANES_i)
         # scale: rsqrt(sum[i](x * x) / R + eps)
         scale = tl.rsqrt(tl.math.div_rn(sum_i, tl.full((), R, tl.float32)) + eps)
         norm_weight_value = tl.load(norm_weight_ptr + i, mask=i_in, other=0.0)
         # rows: bf16(x * scale * f32(norm_weight[i]))
-        rows = f32_to_bf16(x * scale[:, None] * bf16_to_f32(norm_weight_value)[None, :])
+        rows = f32_to_bf16(x * scale * bf16_to_f32(norm_weight_value))
         p_in = p < P
         block_latents_value_2 = tl.load(
             block_latents_ptr
             + r * block_latents_stride_0
-            + j[:, None] * block_latents_stride_1
-            + (R + p.to(tl.int64) // 2 * 2)[None, :],
-            mask=j_in[:, None] & p_in[None, :],
+            + j * block_latents_stride_1
+            + (R + p.to(tl.int64) // 2 * 2),
+            mask=p_in,
             other=0.0,
         )
         # re: f32(block_latents[r, j, R + p // 2 * 2])
         re = bf16_to_f32(block_latents_value_2)
-        query_positions_value = tl.load(
-            query_positions_ptr + r * query_positions_stride_0 + j, mask=j_in, other=0
-        )
+        query_positions_value = tl.load(query_positions_ptr + r * query_positions_stride_0 + j)
         # cos: freqs[query_positions[r, j], p // 2, 0]
         cos = tl.load(
             freqs_ptr
-            + query_positions_value[:, None] * freqs_stride_0
-            + (p.to(tl.int64) // 2)[None, :] * freqs_stride_1,
-            mask=j_in[:, None] & p_in[None, :],
+            + query_positions_value * freqs_stride_0
+            + p.to(tl.int64) // 2 * freqs_stride_1,
+            mask=p_in,
             other=0.0,
         )
         block_latents_value_3 = tl.load(
             block_latents_ptr
             + r * block_latents_stride_0
-            + j[:, None] * block_latents_stride_1
-            + (R + p.to(tl.int64) // 2 * 2 + 1)[None, :],
-            mask=j_in[:, None] & p_in[None, :],
+            + j * block_latents_stride_1
+            + (R + p.to(tl.int64) // 2 * 2 + 1),
+            mask=p_in,
             other=0.0,
         )
         # im: f32(block_latents[r, j, R + p // 2 * 2 + 1])
@@ -304,49 +296,39 @@ def block_norm_rope_write_kernel(
         # sin: freqs[query_positions[r, j], p // 2, 1]
         sin = tl.load(
             freqs_ptr
-            + query_positions_value[:, None] * freqs_stride_0
-            + (p.to(tl.int64) // 2)[None, :] * freqs_stride_1
+            + query_positions_value * freqs_stride_0
+            + p.to(tl.int64) // 2 * freqs_stride_1
             + 1,
-            mask=j_in[:, None] & p_in[None, :],
+            mask=p_in,
             other=0.0,
         )
         # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
         roped = f32_to_bf16(
-            tl.where((p.to(tl.int64) % 2 == 0)[None, :], re * cos - im * sin, re * sin + im * cos)
+            tl.where(p.to(tl.int64) % 2 == 0, re * cos - im * sin, re * sin + im * cos)
         )
         # page: block_pages[r, j]
-        page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j, mask=j_in, other=0)
+        page = tl.load(block_pages_ptr + r * block_pages_stride_0 + j)
         # offset: block_in_page[r, j]
-        offset = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j, mask=j_in, other=0)
+        offset = tl.load(block_in_page_ptr + r * block_in_page_stride_0 + j)
         # normed[r, j, i]: rows, when alive
-        tl.store(
-            normed_ptr + r * normed_stride_0 + j[:, None] * normed_stride_1 + i[None, :],
-            rows,
-            mask=j_in[:, None] & i_in[None, :],
-        )
+        tl.store(normed_ptr + r * normed_stride_0 + j * normed_stride_1 + i, rows, mask=i_in)
         # normed[r, j, R + p]: roped, when alive
         tl.store(
-            normed_ptr
-            + r * normed_stride_0
-            + j[:, None] * normed_stride_1
-            + (R + p.to(tl.int64))[None, :],
+            normed_ptr + r * normed_stride_0 + j * normed_stride_1 + (R + p.to(tl.int64)),
             roped,
-            mask=j_in[:, None] & p_in[None, :],
+            mask=p_in,
         )
         # pool[page, 0, 0, offset, i]: rows, when alive and page >= 0
         tl.store(
-            pool_ptr + page[:, None] * pool_stride_0 + offset[:, None] * pool_stride_3 + i[None, :],
+            pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + i,
             rows,
-            mask=j_in[:, None] & i_in[None, :] & (page >= 0)[:, None],
+            mask=both(i_in, page >= 0),
         )
         # pool[page, 0, 0, offset, R + p]: roped, when alive and page >= 0
         tl.store(
-            pool_ptr
-            + page[:, None] * pool_stride_0
-            + offset[:, None] * pool_stride_3
-            + (R + p.to(tl.int64))[None, :],
+            pool_ptr + page * pool_stride_0 + offset * pool_stride_3 + (R + p.to(tl.int64)),
             roped,
-            mask=j_in[:, None] & p_in[None, :] & (page >= 0)[:, None],
+            mask=both(p_in, page >= 0),
         )
 
 
@@ -442,26 +424,23 @@ def context_kv_norm_rope_write_kernel(
     LANES_i: tl.constexpr,
     LANES_k_other: tl.constexpr,
     LANES_p: tl.constexpr,
-    TILE_k: tl.constexpr,
 ):
     """Norms, ropes and masks the context latents of all layers and writes them to their pages."""
     program = tl.program_id(0)
-    tiles_k = (tl.full((), K1, tl.int32) + TILE_k - 1) // TILE_k
-    r = (program // tiles_k % G).to(tl.int64)
+    r = (program // K1 % G).to(tl.int64)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
         chosen = live_rows_value
     else:
         chosen = live
     if r < chosen:
-        k = program % tiles_k * TILE_k + tl.arange(0, TILE_k)
-        l = (program // tiles_k // G).to(tl.int64)
+        k = (program % K1).to(tl.int64)
+        l = (program // K1 // G).to(tl.int64)
         i = tl.arange(0, LANES_i)
         p = tl.arange(0, LANES_p)
         k_other = tl.arange(0, LANES_k_other)
-        k_in = k < K1
         # page: write_pages[r, k]
-        page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k, mask=k_in, other=0)
+        page = tl.load(write_pages_ptr + r * write_pages_stride_0 + k)
         k_other_in = k_other < K1
         write_pages_value = tl.load(
             write_pages_ptr + r * write_pages_stride_0 + k_other, mask=k_other_in, other=0
@@ -470,35 +449,31 @@ def context_kv_norm_rope_write_kernel(
             write_offsets_ptr + r * write_offsets_stride_0 + k_other, mask=k_other_in, other=0
         )
         # offset: write_offsets[r, k]
-        offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k, mask=k_in, other=0)
+        offset = tl.load(write_offsets_ptr + r * write_offsets_stride_0 + k)
         each_k_other = (
-            (k_other.to(tl.int64)[None, :] < k.to(tl.int64)[:, None])
-            & (write_pages_value[None, :] == page[:, None])
-            & (write_offsets_value[None, :] == offset[:, None])
-            & both(write_pages_value >= 0, r < chosen)[None, :]
+            (k_other < k)
+            & (write_pages_value == page)
+            & (write_offsets_value == offset)
+            & both(write_pages_value >= 0, r < chosen)
         )
-        any_k_other = (
-            tl.max(tl.where(k_other_in[None, :], each_k_other, False).to(tl.int32), axis=1) != 0
-        )
+        any_k_other = tl.max(tl.where(k_other_in, each_k_other, False).to(tl.int32), axis=0) != 0
         # t: r * K1 + k
         t = r * K1 + k
         i_in = i < R
         latents_value = tl.load(
-            latents_ptr + t[:, None] * latents_stride_0 + l * latents_stride_1 + i[None, :],
-            mask=k_in[:, None] & i_in[None, :],
-            other=0.0,
+            latents_ptr + t * latents_stride_0 + l * latents_stride_1 + i, mask=i_in, other=0.0
         )
         # x: f32(latents[t, l, i])
         x = bf16_to_f32(latents_value)
-        sum_i = tree_sum_rows(tl.where(i_in[None, :], x * x, 0.0), TILE_k, LANES_i)
+        sum_i = tree_sum(tl.where(i_in, x * x, 0.0), LANES_i)
         # scale: rsqrt(sum[i](x * x) / R + eps)
         scale = tl.rsqrt(tl.math.div_rn(sum_i, tl.full((), R, tl.float32)) + eps)
         norm_weight_value = tl.load(
             norm_weight_ptr + l * norm_weight_stride_0 + i, mask=i_in, other=0.0
         )
         # normed: bf16(x * scale * f32(norm_weight[l, i]))
-        normed = f32_to_bf16(x * scale[:, None] * bf16_to_f32(norm_weight_value)[None, :])
-        keep_value = tl.load(keep_ptr + r * keep_stride_0 + k, mask=k_in, other=0)
+        normed = f32_to_bf16(x * scale * bf16_to_f32(norm_weight_value))
+        keep_value = tl.load(keep_ptr + r * keep_stride_0 + k)
         # factor: bf16(keep[r, k])
         factor = f32_to_bf16(keep_value.to(tl.float32))
         pool_chosen = pick(l, pool).to(tl.pointer_type(tl.bfloat16))
@@ -507,31 +482,27 @@ def context_kv_norm_rope_write_kernel(
         p_in = p < P
         latents_value_2 = tl.load(
             latents_ptr
-            + t[:, None] * latents_stride_0
+            + t * latents_stride_0
             + l * latents_stride_1
-            + (R + p.to(tl.int64) // 2 * 2)[None, :],
-            mask=k_in[:, None] & p_in[None, :],
+            + (R + p.to(tl.int64) // 2 * 2),
+            mask=p_in,
             other=0.0,
         )
         # re: f32(latents[t, l, R + p // 2 * 2])
         re = bf16_to_f32(latents_value_2)
-        ctx_positions_value = tl.load(
-            ctx_positions_ptr + r * ctx_positions_stride_0 + k, mask=k_in, other=0
-        )
+        ctx_positions_value = tl.load(ctx_positions_ptr + r * ctx_positions_stride_0 + k)
         # cos: freqs[ctx_positions[r, k], p // 2, 0]
         cos = tl.load(
-            freqs_ptr
-            + ctx_positions_value[:, None] * freqs_stride_0
-            + (p.to(tl.int64) // 2)[None, :] * freqs_stride_1,
-            mask=k_in[:, None] & p_in[None, :],
+            freqs_ptr + ctx_positions_value * freqs_stride_0 + p.to(tl.int64) // 2 * freqs_stride_1,
+            mask=p_in,
             other=0.0,
         )
         latents_value_3 = tl.load(
             latents_ptr
-            + t[:, None] * latents_stride_0
+            + t * latents_stride_0
             + l * latents_stride_1
-            + (R + p.to(tl.int64) // 2 * 2 + 1)[None, :],
-            mask=k_in[:, None] & p_in[None, :],
+            + (R + p.to(tl.int64) // 2 * 2 + 1),
+            mask=p_in,
             other=0.0,
         )
         # im: f32(latents[t, l, R + p // 2 * 2 + 1])
@@ -539,33 +510,30 @@ def context_kv_norm_rope_write_kernel(
         # sin: freqs[ctx_positions[r, k], p // 2, 1]
         sin = tl.load(
             freqs_ptr
-            + ctx_positions_value[:, None] * freqs_stride_0
-            + (p.to(tl.int64) // 2)[None, :] * freqs_stride_1
+            + ctx_positions_value * freqs_stride_0
+            + p.to(tl.int64) // 2 * freqs_stride_1
             + 1,
-            mask=k_in[:, None] & p_in[None, :],
+            mask=p_in,
             other=0.0,
         )
         # roped: bf16(re * cos - im * sin if p % 2 == 0 else re * sin + im * cos)
         roped = f32_to_bf16(
-            tl.where((p.to(tl.int64) % 2 == 0)[None, :], re * cos - im * sin, re * sin + im * cos)
+            tl.where(p.to(tl.int64) % 2 == 0, re * cos - im * sin, re * sin + im * cos)
         )
         # pool[l][page, 0, 0, offset, i]: normed * factor, when stored, collide first k
         tl.store(
-            pool_chosen
-            + page[:, None] * pool_chosen_stride_0
-            + offset[:, None] * pool_chosen_stride_3
-            + i[None, :],
-            f32_to_bf16(bf16_to_f32(normed) * bf16_to_f32(factor)[:, None]),
-            mask=k_in[:, None] & i_in[None, :] & (page >= 0)[:, None] & (~any_k_other)[:, None],
+            pool_chosen + page * pool_chosen_stride_0 + offset * pool_chosen_stride_3 + i,
+            f32_to_bf16(bf16_to_f32(normed) * bf16_to_f32(factor)),
+            mask=both(i_in, (page >= 0) & ~any_k_other),
         )
         # pool[l][page, 0, 0, offset, R + p]: roped * factor, when stored, collide first k
         tl.store(
             pool_chosen
-            + page[:, None] * pool_chosen_stride_0
-            + offset[:, None] * pool_chosen_stride_3
-            + (R + p.to(tl.int64))[None, :],
-            f32_to_bf16(bf16_to_f32(roped) * bf16_to_f32(factor)[:, None]),
-            mask=k_in[:, None] & p_in[None, :] & (page >= 0)[:, None] & (~any_k_other)[:, None],
+            + page * pool_chosen_stride_0
+            + offset * pool_chosen_stride_3
+            + (R + p.to(tl.int64)),
+            f32_to_bf16(bf16_to_f32(roped) * bf16_to_f32(factor)),
+            mask=both(p_in, (page >= 0) & ~any_k_other),
         )
 
 
@@ -1660,6 +1628,7 @@ def refresh_block_tables_kernel(
     divisor: tl.int32,
     num_seqs: tl.int32,
     LOOP_c: tl.constexpr,
+    ONCE_c: tl.constexpr,
     TILE_c: tl.constexpr,
 ):
     """Decodes this step's block offsets into the persistent block table and counts each row's blocks."""
@@ -1668,7 +1637,7 @@ def refresh_block_tables_kernel(
     if pid < end_0:
         r = pid.to(tl.int64)
         sum_c_lanes = tl.full((LOOP_c,), 0, tl.int64)
-        for c_start in range(0, blocks, LOOP_c):
+        for c_start in range(0, LOOP_c if ONCE_c else blocks, LOOP_c):
             c = c_start + tl.arange(0, LOOP_c)
             c_in = c < blocks
             # entry: block_offsets[pool_index, r, 0, c]

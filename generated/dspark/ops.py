@@ -27,7 +27,7 @@ accept_prefix = Operator(
     reference.accept_prefix,
     programs="G",
     blocks={"LANES_k": "K", "LANES_t": "K1"},
-    warps="LANES_t",
+    lanes="LANES_t",
 )
 
 block_fixup = Operator(
@@ -54,7 +54,7 @@ block_fixup = Operator(
     reference.block_fixup,
     programs="G + G * ((blocks + TILE_c - 1) // TILE_c)",
     blocks={"LANES_j": "W", "TILE_c": "max(min(blocks, 1024), 128)"},
-    warps="max(LANES_j, TILE_c)",
+    lanes="max(LANES_j, TILE_c)",
 )
 
 block_norm_rope_write = Operator(
@@ -92,13 +92,9 @@ block_norm_rope_write = Operator(
     ),
     kernels.block_norm_rope_write_kernel,
     reference.block_norm_rope_write,
-    programs="G * ((W + TILE_j - 1) // TILE_j)",
-    blocks={
-        "LANES_i": "R",
-        "LANES_p": "P",
-        "TILE_j": "min(W, min(16, 4096 // (LANES_i * LANES_p)))",
-    },
-    warps="max(LANES_i * TILE_j, LANES_p * TILE_j)",
+    programs="G * W",
+    blocks={"LANES_i": "R", "LANES_p": "P"},
+    lanes="max(LANES_i, LANES_p)",
 )
 
 block_write = Operator(
@@ -124,8 +120,8 @@ block_write = Operator(
     kernels.block_write_kernel,
     reference.block_write,
     programs="G * ((W + TILE_j - 1) // TILE_j)",
-    blocks={"LANES_d": "D", "TILE_j": "min(W, min(16, 4096 // LANES_d))"},
-    warps="LANES_d * TILE_j",
+    blocks={"LANES_d": "D", "TILE_j": "min(W, min(16, 2048 // LANES_d)) if G * W > 1024 else 1"},
+    lanes="LANES_d * TILE_j",
 )
 
 context_kv_norm_rope_write = Operator(
@@ -165,14 +161,9 @@ context_kv_norm_rope_write = Operator(
     ),
     kernels.context_kv_norm_rope_write_kernel,
     reference.context_kv_norm_rope_write,
-    programs="L * G * ((K1 + TILE_k - 1) // TILE_k)",
-    blocks={
-        "LANES_i": "R",
-        "LANES_k_other": "K1",
-        "LANES_p": "P",
-        "TILE_k": "min(K1, min(16, 4096 // (LANES_i * LANES_p)))",
-    },
-    warps="max(LANES_i * TILE_k, LANES_p * TILE_k)",
+    programs="L * G * K1",
+    blocks={"LANES_i": "R", "LANES_k_other": "K1", "LANES_p": "P"},
+    lanes="max(LANES_i, LANES_p)",
 )
 
 context_kv_stage = Operator(
@@ -187,8 +178,8 @@ context_kv_stage = Operator(
     kernels.context_kv_stage_kernel,
     reference.context_kv_stage,
     programs="(L + TILE_l - 1) // TILE_l * N",
-    blocks={"LANES_d": "D", "TILE_l": "min(L, min(8, 4096 // LANES_d))"},
-    warps="LANES_d * TILE_l",
+    blocks={"LANES_d": "D", "TILE_l": "min(L, min(8, 2048 // LANES_d)) if L * N > 1024 else 1"},
+    lanes="LANES_d * TILE_l",
 )
 
 context_kv_write = Operator(
@@ -217,8 +208,12 @@ context_kv_write = Operator(
     kernels.context_kv_write_kernel,
     reference.context_kv_write,
     programs="L * G * ((K1 + TILE_k - 1) // TILE_k)",
-    blocks={"LANES_d": "D", "LANES_k_other": "K1", "TILE_k": "min(K1, min(16, 4096 // LANES_d))"},
-    warps="LANES_d * TILE_k",
+    blocks={
+        "LANES_d": "D",
+        "LANES_k_other": "K1",
+        "TILE_k": "min(K1, min(16, 2048 // max(LANES_d, LANES_k_other))) if L * G * K1 > 1024 else 1",
+    },
+    lanes="LANES_d * TILE_k",
 )
 
 context_positions = Operator(
@@ -243,7 +238,7 @@ context_positions = Operator(
     reference.context_positions,
     programs="G",
     blocks={"LANES_k": "K1"},
-    warps="LANES_k",
+    lanes="LANES_k",
 )
 
 gen_bookkeeping = Operator(
@@ -294,7 +289,7 @@ gen_bookkeeping = Operator(
     reference.gen_bookkeeping,
     programs="G",
     blocks={"LANES_j": "W", "LANES_k": "K1"},
-    warps="max(LANES_j, LANES_k)",
+    lanes="max(LANES_j, LANES_k)",
 )
 
 gen_bookkeeping_arena = Operator(
@@ -342,7 +337,7 @@ gen_bookkeeping_arena = Operator(
     reference.gen_bookkeeping_arena,
     programs="G",
     blocks={"LANES_j": "W", "LANES_k": "K1"},
-    warps="max(LANES_j, LANES_k)",
+    lanes="max(LANES_j, LANES_k)",
 )
 
 gqa_kv_write = Operator(
@@ -378,9 +373,9 @@ gqa_kv_write = Operator(
     blocks={
         "LANES_d": "head_dim",
         "LANES_k_other": "K1",
-        "TILE_k": "min(K1, min(16, 4096 // LANES_d))",
+        "TILE_k": "min(K1, min(16, 2048 // max(LANES_d, LANES_k_other))) if L * G * K1 * heads > 1024 else 1",
     },
-    warps="LANES_d * TILE_k",
+    lanes="LANES_d * TILE_k",
 )
 
 noise_block = Operator(
@@ -395,8 +390,11 @@ noise_block = Operator(
     kernels.noise_block_kernel,
     reference.noise_block,
     programs="G * ((W + TILE_j - 1) // TILE_j) * ((H + TILE_h - 1) // TILE_h)",
-    blocks={"TILE_h": "max(min(H, 512), 128)", "TILE_j": "min(W, min(16, 4096 // TILE_h))"},
-    warps="TILE_h * TILE_j",
+    blocks={
+        "TILE_h": "max(min(H, 512), 128)",
+        "TILE_j": "min(W, min(16, 4096 // TILE_h)) if G * W * ((H + TILE_h - 1) // TILE_h) > 1024 else 1",
+    },
+    lanes="TILE_h * TILE_j",
 )
 
 noise_block_from_table = Operator(
@@ -415,8 +413,11 @@ noise_block_from_table = Operator(
     kernels.noise_block_from_table_kernel,
     reference.noise_block_from_table,
     programs="G * ((W + TILE_j - 1) // TILE_j) * ((H + TILE_h - 1) // TILE_h)",
-    blocks={"TILE_h": "max(min(H, 512), 128)", "TILE_j": "min(W, min(16, 4096 // TILE_h))"},
-    warps="TILE_h * TILE_j",
+    blocks={
+        "TILE_h": "max(min(H, 512), 128)",
+        "TILE_j": "min(W, min(16, 4096 // TILE_h)) if G * W * ((H + TILE_h - 1) // TILE_h) > 1024 else 1",
+    },
+    lanes="TILE_h * TILE_j",
 )
 
 prologue = Operator(
@@ -481,7 +482,7 @@ prologue = Operator(
         "LANES_t": "K1",
         "TILE_c": "max(min(blocks, 1024), 128)",
     },
-    warps="max(LANES_j, LANES_t, TILE_c)",
+    lanes="max(LANES_j, LANES_t, TILE_c)",
 )
 
 prologue_from_table = Operator(
@@ -553,9 +554,9 @@ prologue_from_table = Operator(
         "LANES_t": "K1",
         "TILE_c": "max(min(blocks, 1024), 128)",
         "TILE_h": "max(min(H, 512), 128)",
-        "TILE_j": "min(W, min(16, 4096 // TILE_h))",
+        "TILE_j": "min(W, min(16, 4096 // TILE_h)) if G * W * ((H + TILE_h - 1) // TILE_h) > 1024 else 1",
     },
-    warps="max(LANES_j, LANES_t, TILE_c, TILE_h * TILE_j)",
+    lanes="max(LANES_j, LANES_t, TILE_c, TILE_h * TILE_j)",
 )
 
 refresh_block_tables = Operator(
@@ -581,8 +582,13 @@ refresh_block_tables = Operator(
     kernels.refresh_block_tables_kernel,
     reference.refresh_block_tables,
     programs="num_seqs + num_seqs * ((blocks + TILE_c - 1) // TILE_c)",
-    blocks={"LOOP_c": "max(min(blocks, 8192), 128)", "TILE_c": "max(min(blocks, 1024), 128)"},
-    warps="max(LOOP_c, TILE_c)",
+    blocks={
+        "LOOP_c": "max(min(blocks, 8192), 128)",
+        "ONCE_c": "0 < blocks <= LOOP_c",
+        "TILE_c": "max(min(blocks, 1024), 128)",
+    },
+    lanes="TILE_c",
+    looped="LOOP_c",
 )
 
 GROUPS = register(

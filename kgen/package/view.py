@@ -36,7 +36,9 @@ class Emitted:
     programs: str
     blocks: dict[str, str | int]
     tiles: dict[str, int]
-    warps: str | int
+    warps: int | None
+    lanes: str
+    looped: str
     words: Words
 
 
@@ -57,7 +59,9 @@ def emit(made: Made) -> Emitted:
             for axis in plan.blocks.values()
             if axis.tile is not None and not plan.group.static_extent(axis.index)
         },
-        warps=host.warps_of(plan),
+        warps=plan.group.warps,
+        lanes=host.lanes_of(plan),
+        looped=host.looped_of(plan),
         words=words(plan),
     )
 
@@ -113,7 +117,9 @@ class View:
             f"reference.{self.name}",
             programs=literal(self.emitted.programs),
             blocks=table(blocks) if blocks else None,
-            warps=literal(warps) if isinstance(warps := self.emitted.warps, str) else str(warps),
+            lanes=literal(self.emitted.lanes) if self.emitted.warps is None else None,
+            looped=literal(self.emitted.looped) if self.emitted.looped else None,
+            warps=str(self.emitted.warps) if self.emitted.warps is not None else None,
         )
         return "\n".join(made.lines(f"{self.name} = "))
 

@@ -11,6 +11,7 @@ another one stores: such roles become one, over the program axes that they share
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,6 +25,8 @@ LOOP_TILE = 8192  # of one turn of a loop: few turns, since each waits for its l
 LEAST_TILE = 128  # of either, however few values there are
 ELEMENTS = 4096  # of a program that has several rows
 WIDEST = 2048  # elements of a program; outer static indices are spread over programs beyond it
+MANY = 1024  # programs, beyond which each takes several rows: there are enough to fill a GPU
+COMBINED = 256  # lanes that are combined across; a program has one row of more
 ROW_TILE = 128  # rows of a program whose rows have no inner axis
 
 Kind = Literal["row", "tile", "lanes", "loop"]
@@ -36,7 +39,7 @@ class Axis:
 
     `row`: one value a program; `tile`: a block of values a program; `lanes`: all values in each
     program; `loop`: all values in each program, a block at a time. A block of the last two is as wide as
-    the extent asks for, from `least` to `tile` lanes, and `budget` for it and the blocks `beside` it.
+    the extent asks for, from `least` to `tile` lanes, and `budget` for it and each product of `beside`.
     """
 
     index: str
@@ -44,7 +47,7 @@ class Axis:
     tile: int | None
     least: int | None = None
     budget: int = 0
-    beside: tuple[str, ...] = ()
+    beside: tuple[tuple[str, ...], ...] = ()
 
     @property
     def block(self) -> str:
@@ -96,22 +99,19 @@ class Plan:
     def blocks(self) -> dict[str, Axis]:
         """Each compile-time block size, with an axis that it belongs to, after those beside it."""
         every = [axis for role in self.roles for axis in role.axes.values() if axis.kind != "row"]
-        every.sort(key=lambda axis: (len(axis.beside), axis.block))
+        every.sort(key=lambda axis: (max(map(len, axis.beside), default=0), axis.block))
         return {axis.block: axis for axis in every}
 
     @property
-    def held(self) -> tuple[tuple[str, ...], ...]:
-        """The blocks that a program's widest values have: one of these products of them."""
-        found = {
-            tuple(
-                sorted(a.block for a in role.axes.values() if a.index in each and a.kind != "row")
-            )
-            for role in self.roles
-            for each in _together(self.group, role)
-        }
-        return tuple(
-            sorted(each for each in found if not any({*each} < {*other} for other in found))
-        )
+    def stored(self) -> tuple[tuple[str, ...], ...]:
+        """The blocks that the widest values that a program stores have: one of these products of them."""
+        return _largest(each for role in self.roles for each in _stored(role))
+
+    @property
+    def looped(self) -> tuple[tuple[str, ...], ...]:
+        """Likewise of what is combined in loops."""
+        found = {each for role in self.roles for each in _held(self.group, role)}
+        return _largest(each for each in found if any(name.startswith("LOOP") for name in each))
 
 
 def make_plan(proved: Proved, report: Report) -> Plan | None:
@@ -134,12 +134,29 @@ def roots(store: Store) -> tuple[Value, ...]:
     return (*store.items, store.value, *((store.when,) if store.when is not None else ()))
 
 
-def _together(group: Group, role: Role) -> list[Axes]:
-    """The indices that values of a role vary with at once: a store's, and those of loops within it."""
-    return [
-        each.axes | {i for i in bound(group, each) if role.axes[i].kind == "loop"}
-        for each in (*role.stores, *role.once)
-    ]
+def _stored(role: Role) -> Iterator[frozenset[str]]:
+    """The blocks that what a role stores has."""
+    for store in (*role.stores, *role.once):
+        here = (role.axes[index] for index in store.axes)
+        yield frozenset(axis.block for axis in here if axis.kind != "row")
+
+
+def _held(group: Group, role: Role) -> Iterator[frozenset[str]]:
+    """The blocks that values of a role have at once: what is stored, and what is combined."""
+    for store in (*role.stores, *role.once):
+        every = [store.axes]
+        for root in roots(store):
+            for each in walk(root, group.lets):
+                every += [each.arg.axes | {each.index}] if isinstance(each, Reduce | Scan) else []
+        for axes in every:
+            here = (role.axes[index] for index in axes if index in role.axes)
+            yield frozenset(axis.block for axis in here if axis.kind != "row")
+
+
+def _largest(every: Iterable[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
+    """Sets of blocks, those left out that are within another."""
+    found = {*every}
+    return tuple(sorted(tuple(sorted(each)) for each in found if not any(each < o for o in found)))
 
 
 def bound(group: Group, store: Store) -> Axes:
@@ -185,34 +202,27 @@ class _Planner:
         every = [axis for role in found for axis in role.axes.values() if axis.kind != "row"]
         every.sort(key=lambda axis: (self._spread(axis), order[axis.kind], axis.index))
         blocks = list(dict.fromkeys(axis.block for axis in every))
-        met: dict[str, set[str]] = {block: set() for block in blocks}
-        for role in found:
-            for together in _together(group, role):
-                here = {
-                    a.block for a in role.axes.values() if a.index in together and a.kind != "row"
-                }
-                for block in here:
-                    met[block] |= here - {block}
         spread = {axis.block for axis in every if self._spread(axis)}
+        held = [each for role in found for each in _held(group, role)]
         for role in found:
             for axis in role.axes.values():
-                if axis.block not in met or axis.kind == "lanes" or axis.index in group.tile:
+                if axis.block not in blocks or axis.kind == "lanes" or axis.index in group.tile:
                     continue
-                beside = tuple(
-                    b for b in blocks[: blocks.index(axis.block)] if b in met[axis.block]
-                )
+                before = {*blocks[: blocks.index(axis.block)]}
+                beside = _largest(each & before for each in held if axis.block in each)
                 if axis.block in spread:
-                    widest, least, budget = self._lanes(axis.index), 1, ELEMENTS
+                    inner = any(name.startswith("TILE") for each in beside for name in each)
+                    budget = ELEMENTS if inner else WIDEST
+                    widest, least = min(self._lanes(axis.index), budget), 1
                 elif axis.kind == "loop":
                     widest, least, budget = LOOP_TILE, LEAST_TILE, LOOP_TILE
-                elif met[axis.block] & spread:
-                    widest, least, budget = NARROW_TILE, LEAST_TILE, ELEMENTS
                 elif axis.tile == TILE:
-                    widest, least, budget = TILE, LEAST_TILE, ELEMENTS
+                    rows = any(each & spread for each in held if axis.block in each)
+                    widest, least, budget = NARROW_TILE if rows else TILE, LEAST_TILE, ELEMENTS
                 else:
                     continue
                 role.axes[axis.index] = replace(
-                    axis, tile=min(widest, budget), least=least, budget=budget, beside=beside
+                    axis, tile=widest, least=least, budget=budget, beside=beside
                 )
         return tuple(found)
 
@@ -243,6 +253,12 @@ class _Planner:
                 elements //= self._lanes(index)
         return frozenset(axes)
 
+    def _combined(self, stores: list[Store]) -> int:
+        """The most lanes that a reduction of some stores runs over."""
+        group = self.proved.group
+        static = (i for store in stores for i in bound(group, store) if group.static_extent(i))
+        return max(map(self._lanes, static), default=0)
+
     def _lanes(self, index: str) -> int:
         return 1 << max(self.proved.ends[index][1] - 1, 0).bit_length()
 
@@ -267,12 +283,15 @@ class _Planner:
         wide = last in program and not group.static_extent(last)
         tiled = last if wide and (len(program) > 1 or not inner) else None
         chosen = frozenset[str]().union(*map(self._choosers, both))
+        spread = {i for i in program if group.static_extent(i)} - chosen
+        if group.program is not None or self._combined(both) > COMBINED:
+            spread = set()
         axes: dict[str, Axis] = {}
         for index in ordered:
             asked = group.tile.get(index)
             if index in program:
                 usual = (TILE if len(program) > 1 else ROW_TILE) if index == tiled else 1
-                if group.program is None and group.static_extent(index) and index not in chosen:
+                if index in spread:
                     usual = self._lanes(index)
                 tile = asked if asked is not None else usual
                 axes[index] = Axis(index, "row" if tile == 1 else "tile", tile)

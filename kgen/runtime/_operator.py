@@ -61,12 +61,14 @@ class Operator:
         reference: Callable[..., None],
         *,
         programs: str,
-        warps: int,
         blocks: Mapping[str, str | int] | None = None,
+        lanes: str = "1",
+        looped: str = "",
+        warps: int | None = None,
     ) -> None:
         self.signature, self.reference = signature, reference
         self.name = signature.group
-        self.launch = Launch(signature, kernel, programs, blocks or {}, warps)
+        self.launch = Launch(signature, kernel, programs, blocks or {}, lanes, looped, warps)
         self.module = reference.__module__.rpartition(".")[0]  # the package's name
         self._read = tuple(inspect.signature(reference).parameters)
         self._known: dict[tuple[object, ...], _Call] = {}

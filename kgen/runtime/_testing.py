@@ -61,7 +61,7 @@ class Case:
 
     def programs(self, values: Values) -> int:
         """How many programs a launch has."""
-        return self.operator.launch.programs(values)
+        return self.operator.launch.count(values)
 
     def eager_defaults(self, world: World) -> dict[str, Any]:
         """The defaults that the eager chain has as parameters."""

@@ -331,7 +331,7 @@ def _check_names(group: GroupSpec, report: Report) -> None:
     # A kernel's variables get other names where these are taken, its parameters keep them.
     own: list[tuple[Text, list[str]]] = [
         *(
-            (index, [f"{kind}_{index.value}" for kind in ("LANES", "LOOP", "TILE")])
+            (index, [f"{kind}_{index.value}" for kind in ("LANES", "LOOP", "ONCE", "TILE")])
             for index, _ in group.indices
         )
     ]

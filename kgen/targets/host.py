@@ -6,11 +6,11 @@ evaluates it in whole numbers of any length (`_runtime.Expr`).
 
 from __future__ import annotations
 
-from kgen.lang.code import Code, infix, number
+from kgen.lang.code import Code, call, infix, number
 from kgen.lang.dtypes import LIMITS
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Cast, Group, Value
-from kgen.plan.plan import Axis, Plan, Role
+from kgen.plan.plan import MANY, Axis, Plan, Role
 
 
 def host_text(value: Value) -> str:
@@ -24,37 +24,58 @@ def programs_text(plan: Plan) -> str:
 
 
 def blocks_of(plan: Plan) -> dict[str, str | int]:
-    """The block sizes of a kernel: numbers, or how many values their lanes are to hold."""
-    return {name: _width(plan.group, axis) for name, axis in plan.blocks.items()}
+    """The block sizes of a kernel, each after those that it depends on; whether a loop has one turn.
+
+    A number, or how many values the lanes are to hold.
+    """
+    found: dict[str, str | int] = {}
+    for name, axis in plan.blocks.items():
+        found[name] = _width(plan, axis)
+        if axis.kind == "loop" and axis.least is not None:
+            extent = _host(plan.group.extents[axis.index])
+            found[f"ONCE_{axis.index}"] = f"0 < {infix('<=', extent, Code(name))}"
+    return found
 
 
-def warps_of(plan: Plan) -> str | int:
-    """How many warps a program has, or how many values it holds at once, of which they follow."""
-    if plan.group.warps is not None:
-        return plan.group.warps
-    products = [str(_folded("*", [Code(name) for name in names])) for names in plan.held]
-    return products[0] if len(products) == 1 else f"max({', '.join(products)})"
+def lanes_of(plan: Plan) -> str:
+    """How many values a program stores at once, at most."""
+    return str(_product(plan.stored))
 
 
-def _width(group: Group, axis: Axis) -> str | int:
-    extent = _host(group.extents[axis.index])
+def looped_of(plan: Plan) -> str:
+    """How many values a turn of a loop combines, at most; empty if there is none."""
+    return str(_product(plan.looped)) if plan.looped else ""
+
+
+def _product(several: tuple[tuple[str, ...], ...]) -> Code:
+    """The largest of some products of blocks."""
+    products = [_folded("*", [Code(name) for name in names]) for names in several]
+    return products[0] if len(products) == 1 else call("max", *products)
+
+
+def _width(plan: Plan, axis: Axis) -> str | int:
+    extent = _host(plan.group.extents[axis.index])
     if axis.tile is None:
         return str(extent)
     if axis.least is None:
         return axis.tile
     most = number(axis.tile)
-    if axis.beside:
-        room = infix("//", number(axis.budget), _folded("*", [Code(name) for name in axis.beside]))
+    if any(axis.beside):
+        room = infix("//", number(axis.budget), _product(axis.beside))
         most = room if axis.tile == axis.budget else Code(f"min({most}, {room})")
     fit = f"min({extent}, {most})"
-    return fit if axis.least == 1 else f"max({fit}, {axis.least})"
+    if axis.least > 1:
+        return f"max({fit}, {axis.least})"
+    role = next(each for each in plan.roles if axis in each.axes.values())
+    return f"{fit} if {_count(plan.group, role, whole=axis.index)} > {MANY} else 1"
 
 
-def _count(group: Group, role: Role) -> Code:
+def _count(group: Group, role: Role, whole: str = "") -> Code:
+    """How many programs a role has; those of one index as if each had one value of it."""
     counts: list[Code] = []
     for axis in role.program:
         extent = _host(group.extents[axis.index])
-        if axis.kind == "tile":
+        if axis.kind == "tile" and axis.index != whole:
             width = number(axis.tile or 1) if axis.least is None else Code(axis.block)
             extent = infix("-", infix("+", extent, width), number(1))
             extent = infix("//", extent, width)

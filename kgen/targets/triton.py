@@ -34,6 +34,7 @@ from kgen.kernel.ir import (
     Stmt,
     Store,
     Var,
+    every,
 )
 from kgen.lang.code import ATOM, Code, call, infix, method, number
 from kgen.lang.dtypes import FLOATS, LIMITS, LITERALS, NARROW_FLOATS, DType, own_type, triton_type
@@ -70,7 +71,9 @@ def reserved(group: Group) -> frozenset[str]:
     """Names that a kernel's variables may not have."""
     tensors = [name for t in group.tensors.values() for name in _tensor_names(t)]
     numbers = [*group.sizes, *group.scalars]
-    blocks = [f"{kind}_{index}" for index in group.extents for kind in ("LANES", "LOOP", "TILE")]
+    blocks = [
+        f"{kind}_{index}" for index in group.extents for kind in ("LANES", "LOOP", "ONCE", "TILE")
+    ]
     given = [f"HAS_{name}" for name in group.tensors]
     ends = [f"end_{at}" for at in range(len(group.stores))]
     own = ("kernel", "pick", "pid", "tl", "triton")
@@ -86,7 +89,7 @@ def emit(kernel: Kernel, group: Group) -> Printed:
     """The text of a kernel."""
     params = parameters(kernel, group)
     used = _Used(kernel)
-    printer = _Printer(group, used, {*reserved(group), *used.names})
+    printer = _Printer(group, used, {*reserved(group), *used.names}, fitted=_fitted(kernel))
     lines = ["@kernel", f"def {kernel.name}("]
     lines += [f"    {p.name}{_annotation(p)}," for p in params]
     lines += ["):", f"    {docstring(kernel.summary)}"]
@@ -153,8 +156,20 @@ def parameters(kernel: Kernel, group: Group) -> tuple[Parameter, ...]:
         for axis in role.axes
         if isinstance(axis.width, Arg) and axis.width.name in used.args
     }
+    blocks |= {f"ONCE_{index}" for index in _fitted(kernel)}
     found += [Parameter(name, "block", "constexpr") for name in sorted(blocks)]
     return tuple(found)
+
+
+def _fitted(kernel: Kernel) -> set[str]:
+    """The indices of loops that may have one turn, which is known at the launch then."""
+    return {
+        stmt.axis
+        for role in kernel.roles
+        for stmt in every(role.body)
+        for axis in role.axes
+        if isinstance(stmt, Loop) and axis.index == stmt.axis and axis.least is not None
+    }
 
 
 class _Used:
@@ -226,6 +241,7 @@ class _Printer:
     used: _Used
     names: set[str]
     helpers: set[str] = field(default_factory=set)
+    fitted: set[str] = field(default_factory=set)
     widths: dict[str, Code] = field(default_factory=dict)
     order: Axes = ()
     program: Code = field(default_factory=lambda: Code("tl.program_id(0)"))
@@ -271,7 +287,9 @@ class _Printer:
     def _loop(self, loop: Loop) -> list[str]:
         taken = self.used.names | self.used.args | self.used.tensors
         turns = "tl.range" if "range" in taken else "range"
-        ends = f"0, {self.code(loop.extent)}, {self.code(loop.step)}"
+        extent, step = self.code(loop.extent), self.code(loop.step)
+        end = f"{step} if ONCE_{loop.axis} else {extent}" if loop.axis in self.fitted else extent
+        ends = f"0, {end}, {step}"
         head = f"for {loop.start.name} in {turns}({ends}):"
         lines = [f"{c.var.name} = {self.code(c.start)}" for c in loop.carried]
         inner = self.lines(loop.body)

@@ -114,10 +114,7 @@ class Readings:
             elif signature.runs(values) and reading == "reference":
                 case.operator.run_reference(tensors | scalars, values)
             elif signature.runs(values):
-                launch = case.operator.launch
-                blocks = {
-                    name: launch._block(block, values) for name, block in launch.blocks.items()
-                }
+                blocks = case.operator.launch.block_sizes(values)
                 asked = {f"HAS_{name}": name in tensors for name in signature.tensors}
                 self.groups[at].runner.run(
                     {**values, **blocks, **asked},

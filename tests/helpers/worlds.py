@@ -120,7 +120,7 @@ def strict(subject: Subject, world: Any) -> Result:
     if not case.signature.runs(values):
         return Result(world)
     launch = case.operator.launch
-    args = {name: launch._block(block, values) for name, block in launch.blocks.items()}
+    args = dict(launch.block_sizes(values))
     args |= {f"HAS_{name}": name not in world.absent for name in group.tensors} | values
     tensors = {
         name: [held(buffer.view) for buffer in each] if name in world.lists else held(each[0].view)
