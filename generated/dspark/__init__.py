@@ -622,7 +622,7 @@ def prologue_from_table(
         block_in_page: i64[G, W], out.
         page_tables: i32[G, blocks], out.
         kv_lens: i32[G], out.
-        num_contexts: i32 0 .. min(min(min(batch - G, max_batch - G), batch - G), batch - G).
+        num_contexts: i32 0 .. min(batch - G, max_batch - G).
         max_ctx: i64 1 .. 2**21.
         mask_token_id: i64 0 .. 2**31 - 1.
         page_size: static 1 .. 1024. Tokens a page.

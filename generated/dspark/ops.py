@@ -27,7 +27,7 @@ accept_prefix = Operator(
     reference.accept_prefix,
     programs="G",
     blocks={"LANES_k": "K", "LANES_t": "K1"},
-    lanes="LANES_t",
+    lanes="max(LANES_k, LANES_t)",
 )
 
 block_fixup = Operator(
@@ -94,7 +94,7 @@ block_norm_rope_write = Operator(
     reference.block_norm_rope_write,
     programs="G * W",
     blocks={"LANES_i": "R", "LANES_p": "P"},
-    lanes="max(LANES_i, LANES_p)",
+    combined="max(LANES_i, LANES_p)",
 )
 
 block_write = Operator(
@@ -163,7 +163,7 @@ context_kv_norm_rope_write = Operator(
     reference.context_kv_norm_rope_write,
     programs="L * G * K1",
     blocks={"LANES_i": "R", "LANES_k_other": "K1", "LANES_p": "P"},
-    lanes="max(LANES_i, LANES_p)",
+    combined="max(LANES_i, LANES_k_other, LANES_p)",
 )
 
 context_kv_stage = Operator(
@@ -213,7 +213,7 @@ context_kv_write = Operator(
         "LANES_k_other": "K1",
         "TILE_k": "min(K1, min(16, 2048 // max(LANES_d, LANES_k_other))) if L * G * K1 > 1024 else 1",
     },
-    lanes="LANES_d * TILE_k",
+    lanes="max(LANES_d * TILE_k, LANES_k_other * TILE_k)",
 )
 
 context_positions = Operator(
@@ -375,7 +375,7 @@ gqa_kv_write = Operator(
         "LANES_k_other": "K1",
         "TILE_k": "min(K1, min(16, 2048 // max(LANES_d, LANES_k_other))) if L * G * K1 * heads > 1024 else 1",
     },
-    lanes="LANES_d * TILE_k",
+    lanes="max(LANES_d * TILE_k, LANES_k_other * TILE_k)",
 )
 
 noise_block = Operator(
@@ -424,7 +424,7 @@ prologue = Operator(
     Signature(
         "prologue",
         sizes={
-            "batch": "0 .. min(min(4096, max_batch), 4096)",
+            "batch": "0 .. min(max_batch, 4096)",
             "G": "0 .. batch",
             "K1": "static 1 .. 16",
             "K": "K1 - 1",
@@ -482,15 +482,15 @@ prologue = Operator(
         "LANES_t": "K1",
         "TILE_c": "max(min(blocks, 1024), 128)",
     },
-    lanes="max(LANES_j, LANES_t, TILE_c)",
+    lanes="max(LANES_j, LANES_k, LANES_t, TILE_c)",
 )
 
 prologue_from_table = Operator(
     Signature(
         "prologue_from_table",
         sizes={
-            "batch": "0 .. min(min(4096, max_batch), 4096)",
-            "G": "0 .. min(min(min(min(batch, max_batch), batch), 4096), batch)",
+            "batch": "0 .. min(max_batch, 4096)",
+            "G": "0 .. min(min(batch, max_batch), 4096)",
             "K1": "static 1 .. 16",
             "K": "K1 - 1",
             "max_batch": "0 .. 4096",
@@ -501,7 +501,7 @@ prologue_from_table = Operator(
             "vocab": "1 .. 2**24",
         },
         scalars={
-            "num_contexts": "i32 0 .. min(min(min(batch - G, max_batch - G), batch - G), batch - G)",
+            "num_contexts": "i32 0 .. min(batch - G, max_batch - G)",
             "max_ctx": "i64 1 .. 2**21",
             "mask_token_id": "i64 0 .. 2**31 - 1",
             "page_size": "static 1 .. 1024",
@@ -556,7 +556,7 @@ prologue_from_table = Operator(
         "TILE_h": "max(min(H, 512), 128)",
         "TILE_j": "min(W, min(16, 4096 // TILE_h)) if G * W * ((H + TILE_h - 1) // TILE_h) > 1024 else 1",
     },
-    lanes="max(LANES_j, LANES_t, TILE_c, TILE_h * TILE_j)",
+    lanes="max(LANES_j, LANES_k, LANES_t, TILE_c, TILE_h * TILE_j)",
 )
 
 refresh_block_tables = Operator(
@@ -588,7 +588,7 @@ refresh_block_tables = Operator(
         "TILE_c": "max(min(blocks, 1024), 128)",
     },
     lanes="TILE_c",
-    looped="LOOP_c",
+    combined="LOOP_c",
 )
 
 GROUPS = register(

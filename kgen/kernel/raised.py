@@ -127,9 +127,9 @@ class Raised:
         group = self.group
         lets, extents, scalars = dict(group.lets), dict(group.extents), dict(group.scalars)
         for axis in (each for each in self.role.axes if each.width is not None and each.least):
-            ends = (typed.Const(end or 0, "int") for end in (axis.least, axis.tile))
-            name = axis.width.name if axis.width is not None else ""
-            scalars[name] = typed.Scalar(name, "int", *ends, None, "", "", typed.NOWHERE)
+            assert axis.width is not None
+            name = axis.width.name
+            scalars[name] = _scalar(name, "int", axis.least or 1, axis.tile or 1)
         self.group = replace(group, lets=lets, extents=extents, scalars=scalars)
         for axis in self.role.axes:
             extents[_padded(axis.index)] = typed.Const(_PADDED, "int")

@@ -83,11 +83,9 @@ def _fused(spec: GroupSpec, package: Package, report: Report) -> Group | None:
                 also = (*last.also, (name.span, f"fused into `{spec.name.value}` here"))
                 report.diagnostics[-1] = replace(last, also=also)
             return None
-    for tensor in passing.values():
-        message = (
-            f"no two of the groups have a tensor `{tensor.value}` that could pass between them"
-        )
-        report.add("cannot-fuse", tensor.span, message, "leave it out of `through`")
+    for left in passing.values():
+        message = f"no two of the groups have a tensor `{left.value}` that could pass between them"
+        report.add("cannot-fuse", left.span, message, "leave it out of `through`")
     assert group is not None
     checker = _Checker(spec, Scope(report))
     checker.scope.extents |= group.extents

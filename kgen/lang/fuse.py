@@ -312,12 +312,10 @@ class _Fusion:
         for number, item in enumerate(load.items):  # a place that is chosen is one of two places
             chosen = self._plain(item)
             if isinstance(chosen, Select):
-                ways = [
-                    self._read(
-                        rebuilt(load, (*load.items[:number], way, *load.items[number + 1 :]))
-                    )
-                    for way in (chosen.then, chosen.other)
-                ]
+                ways = []
+                for way in (chosen.then, chosen.other):
+                    items = (*load.items[:number], way, *load.items[number + 1 :])
+                    ways.append(self._read(replace(load, items=items, axes=axes_of(*items))))
                 return _choice(chosen.cond, *ways)
         text, stores = spec_text(load).text, self.stores[load.tensor]
         moves = Rewriter(self.names, self.names.lets)
@@ -577,9 +575,25 @@ def _narrowed(a: _Declared, b: _Declared) -> _Declared:
 def _tighter(op: str, a: Value | None, b: Value | None) -> Value | None:
     if a is None or b is None or a == b:
         return b if a is None else a
-    if isinstance(a, Const) and isinstance(b, Const):
-        return a if (a.value >= b.value) == (op == "max") else b
-    return Op(op, (a, b), promote(a.dtype, b.dtype), NO_AXES)
+    ends: list[Value] = []
+    for end in (*_ends(op, a), *_ends(op, b)):
+        number = next((e for e in ends if isinstance(e, Const) and isinstance(end, Const)), None)
+        if isinstance(end, Const) and isinstance(number, Const):
+            ends.remove(number)
+            end = number if (number.value >= end.value) == (op == "max") else end  # noqa: PLW2901
+        ends += [end] if end not in ends else []
+    joined = ends[0]
+    for end in ends[1:]:
+        joined = Op(op, (joined, end), promote(joined.dtype, end.dtype), NO_AXES)
+    return joined
+
+
+def _ends(op: str, end: Value) -> tuple[Value, ...]:
+    """What an end is the greatest or the least of."""
+    match end:
+        case Op(kind, args) if kind == op:
+            return tuple(each for arg in args for each in _ends(op, arg))
+    return (end,)
 
 
 def _differ(a: Size | Scalar | Tensor, b: Size | Scalar | Tensor) -> NoReturn:

@@ -38,7 +38,7 @@ class Emitted:
     tiles: dict[str, int]
     warps: int | None
     lanes: str
-    looped: str
+    combined: str
     words: Words
 
 
@@ -61,7 +61,7 @@ def emit(made: Made) -> Emitted:
         },
         warps=plan.group.warps,
         lanes=host.lanes_of(plan),
-        looped=host.looped_of(plan),
+        combined=host.combined_of(plan),
         words=words(plan),
     )
 
@@ -117,11 +117,14 @@ class View:
             f"reference.{self.name}",
             programs=literal(self.emitted.programs),
             blocks=table(blocks) if blocks else None,
-            lanes=literal(self.emitted.lanes) if self.emitted.warps is None else None,
-            looped=literal(self.emitted.looped) if self.emitted.looped else None,
+            lanes=self._lanes(self.emitted.lanes),
+            combined=self._lanes(self.emitted.combined),
             warps=str(self.emitted.warps) if self.emitted.warps is not None else None,
         )
         return "\n".join(made.lines(f"{self.name} = "))
+
+    def _lanes(self, text: str) -> str | None:
+        return literal(text) if text and self.emitted.warps is None else None
 
     @property
     def function(self) -> str:

@@ -104,14 +104,19 @@ class Plan:
 
     @property
     def stored(self) -> tuple[tuple[str, ...], ...]:
-        """The blocks that the widest values that a program stores have: one of these products of them."""
-        return _largest(each for role in self.roles for each in _stored(role))
+        """The blocks that the widest values have that a program stores: one of these products."""
+        return _largest(self._held(combines=False))
 
     @property
-    def looped(self) -> tuple[tuple[str, ...], ...]:
-        """Likewise of what is combined in loops."""
-        found = {each for role in self.roles for each in _held(self.group, role)}
-        return _largest(each for each in found if any(name.startswith("LOOP") for name in each))
+    def combined(self) -> tuple[tuple[str, ...], ...]:
+        """Likewise of those in programs that combine many lanes."""
+        return _largest(self._held(combines=True))
+
+    def _held(self, *, combines: bool) -> Iterator[frozenset[str]]:
+        for role in self.roles:
+            loops = any(axis.kind == "loop" for axis in role.axes.values())
+            if combines == (loops or combines_many(self.proved, role)):
+                yield from _held(self.group, role)
 
 
 def make_plan(proved: Proved, report: Report) -> Plan | None:
@@ -134,11 +139,12 @@ def roots(store: Store) -> tuple[Value, ...]:
     return (*store.items, store.value, *((store.when,) if store.when is not None else ()))
 
 
-def _stored(role: Role) -> Iterator[frozenset[str]]:
-    """The blocks that what a role stores has."""
-    for store in (*role.stores, *role.once):
-        here = (role.axes[index] for index in store.axes)
-        yield frozenset(axis.block for axis in here if axis.kind != "row")
+def combines_many(proved: Proved, role: Role) -> bool:
+    """Whether a role's programs combine many lanes at once."""
+    stores = [*role.stores, *role.once]
+    static = {i for store in stores for i in bound(proved.group, store)}
+    counts = (proved.ends[i][1] for i in static if proved.group.static_extent(i))
+    return max(counts, default=0) > COMBINED
 
 
 def _held(group: Group, role: Role) -> Iterator[frozenset[str]]:
@@ -253,12 +259,6 @@ class _Planner:
                 elements //= self._lanes(index)
         return frozenset(axes)
 
-    def _combined(self, stores: list[Store]) -> int:
-        """The most lanes that a reduction of some stores runs over."""
-        group = self.proved.group
-        static = (i for store in stores for i in bound(group, store) if group.static_extent(i))
-        return max(map(self._lanes, static), default=0)
-
     def _lanes(self, index: str) -> int:
         return 1 << max(self.proved.ends[index][1] - 1, 0).bit_length()
 
@@ -284,7 +284,9 @@ class _Planner:
         tiled = last if wide and (len(program) > 1 or not inner) else None
         chosen = frozenset[str]().union(*map(self._choosers, both))
         spread = {i for i in program if group.static_extent(i)} - chosen
-        if group.program is not None or self._combined(both) > COMBINED:
+        if group.program is not None or combines_many(
+            self.proved, Role(tuple(stores), tuple(once), {})
+        ):
             spread = set()
         axes: dict[str, Axis] = {}
         for index in ordered:

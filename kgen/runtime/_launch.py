@@ -16,7 +16,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import triton
@@ -26,7 +26,7 @@ from ._runtime import Expr, Signature, Values
 
 _MOST_PROGRAMS = 2**31 - 1
 _MOST_LANES = 2**20  # elements of a block in Triton
-_MANY = 1024  # programs, which fill any GPU
+_MANY = 2**20  # values: 4 for each thread of a large GPU
 
 # How often each variant was launched: kernel, device and what it is compiled for. While `_frozen` no
 # other is compiled.
@@ -86,6 +86,9 @@ def pick(at, values):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return (chosen >> 1) - (1 << 61)
 
 
+Widths: TypeAlias = tuple[dict[str, int], int]
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A launch, but for its tensors: `arguments` has places for them.
@@ -110,8 +113,8 @@ class Launch:
         programs: how many programs a launch has, an expression of sizes and scalars.
         blocks: block size -> a number, or how many values all its lanes together are to hold, an expression
             of sizes, scalars and the blocks before it.
-        lanes: how many values a program stores at once, an expression of blocks.
-        looped: how many values a turn of a loop combines, likewise; empty if there is no loop.
+        lanes: how many values a program holds at once, an expression of blocks.
+        combined: how many does one that combines many of them, likewise.
         warps: of a program; None if they follow from the above.
     """
 
@@ -121,12 +124,12 @@ class Launch:
         function: Any,
         programs: str,
         blocks: Mapping[str, str | int],
-        lanes: str = "1",
-        looped: str = "",
+        lanes: str = "",
+        combined: str = "",
         warps: int | None = None,
     ) -> None:
         self.signature, self.function, self.warps = signature, function, warps
-        self.lanes, self.looped = Expr(lanes), Expr(looped or "0")
+        self.lanes, self.combined = Expr(lanes or "0"), Expr(combined or "0")
         self.programs = Expr(programs)
         self.blocks = {n: Expr(b) if isinstance(b, str) else b for n, b in blocks.items()}
         self.parameters = inspect.signature(function.fn).parameters
@@ -148,7 +151,7 @@ class Launch:
     def of(cls, other: Launch, function: Any) -> Launch:
         """Another kernel, launched as `other` is."""
         blocks = {n: b if isinstance(b, int) else b.text for n, b in other.blocks.items()}
-        texts = (other.programs.text, blocks, other.lanes.text, other.looped.text)
+        texts = (other.programs.text, blocks, other.lanes.text, other.combined.text)
         return cls(other.signature, function, *texts, other.warps)
 
     def prepare(
@@ -157,16 +160,16 @@ class Launch:
         values: Values,
         device: torch.device,
         more: Mapping[str, object] | None = None,
-        widths: Mapping[str, int] | None = None,
+        widths: Widths | None = None,
     ) -> Prepared:
         """The launch for a call that was checked.
 
-        `more` are arguments by the parameter's name, `widths` other block sizes than the call's own.
+        `more` are arguments by the parameter's name, `widths` other widths than the call's own.
 
         Raises:
             KgenCallError: it has more programs than a launch may have, or too wide a block.
         """
-        blocks = self.block_sizes(values) if widths is None else widths
+        blocks, warps = widths or self.widths(values)
         programs = self.programs({**values, **blocks})
         if programs > _MOST_PROGRAMS:
             raise self.signature.fail(
@@ -184,9 +187,10 @@ class Launch:
             for (name, parameter), argument in zip(self.parameters.items(), arguments, strict=True)
             if parameter.annotation is tl.constexpr or isinstance(argument, tuple)
         }
-        warps = self.warps_of(blocks, programs)
         variant = (self.function, device, warps, *fixed.values())
-        shown = ", ".join(f"{name}={value}" for name, value in fixed.items())
+        shown = ", ".join(
+            f"{name}={value}" for name, value in {**fixed, "num_warps": warps}.items()
+        )
         launched = _variants.setdefault(variant, [0])
         return Prepared(programs, device, arguments, warps, shown, launched)
 
@@ -209,9 +213,20 @@ class Launch:
         launch(self.function, prepared.programs, prepared.device, arguments, prepared.warps)
         prepared.launched[0] += 1
 
+    @property
+    def expressions(self) -> list[Expr]:
+        """What the widths and the number of programs follow from."""
+        blocks = [each for each in self.blocks.values() if isinstance(each, Expr)]
+        return [self.programs, *blocks]
+
     def count(self, values: Values) -> int:
         """How many programs a launch has."""
         return self.programs({**values, **self.block_sizes(values)})
+
+    def widths(self, values: Values) -> Widths:
+        """The compile-time sizes of the blocks at a call, and how many warps a program has."""
+        blocks = self.block_sizes(values)
+        return blocks, self._warps(blocks, self.programs({**values, **blocks}))
 
     def block_sizes(self, values: Values) -> dict[str, int]:
         """The compile-time sizes of the blocks at a call.
@@ -224,16 +239,17 @@ class Launch:
             found[name] = self._block(block, {**values, **found})
         return found
 
-    def warps_of(self, blocks: Mapping[str, int], programs: int) -> int:
+    def _warps(self, blocks: dict[str, int], programs: int) -> int:
         """How many warps a program has.
 
-        Few programs have 8 values for each thread, so that each is done soon; of many, which fill the GPU
-        anyway, each thread has 32, so that more of them are loaded at a time.
+        Each thread has 8 values, so that a program is done soon; or 32 where the GPU is full anyway, so
+        that more are loaded at a time. One that combines them has 16.
         """
         if self.warps is not None:
             return self.warps
-        stored = self.lanes(blocks) // 1024 * (4 if programs <= _MANY else 1)
-        return max(min(stored, 8), min(self.looped(blocks) // 512, 16), 1)
+        lanes = self.lanes(blocks)
+        own = lanes // (1024 if programs * lanes > _MANY else 256)
+        return max(min(own, 8), min(self.combined(blocks) // 512, 16), 1)
 
     def _block(self, block: Expr | int, values: Values) -> int:
         """The value of a block size."""

@@ -62,13 +62,13 @@ class Operator:
         *,
         programs: str,
         blocks: Mapping[str, str | int] | None = None,
-        lanes: str = "1",
-        looped: str = "",
+        lanes: str = "",
+        combined: str = "",
         warps: int | None = None,
     ) -> None:
         self.signature, self.reference = signature, reference
         self.name = signature.group
-        self.launch = Launch(signature, kernel, programs, blocks or {}, lanes, looped, warps)
+        self.launch = Launch(signature, kernel, programs, blocks or {}, lanes, combined, warps)
         self.module = reference.__module__.rpartition(".")[0]  # the package's name
         self._read = tuple(inspect.signature(reference).parameters)
         self._known: dict[tuple[object, ...], _Call] = {}

@@ -38,13 +38,13 @@ def blocks_of(plan: Plan) -> dict[str, str | int]:
 
 
 def lanes_of(plan: Plan) -> str:
-    """How many values a program stores at once, at most."""
-    return str(_product(plan.stored))
+    """How many values a program holds at once, at most, if it combines few of them; else empty."""
+    return str(_product(plan.stored)) if any(plan.stored) else ""
 
 
-def looped_of(plan: Plan) -> str:
-    """How many values a turn of a loop combines, at most; empty if there is none."""
-    return str(_product(plan.looped)) if plan.looped else ""
+def combined_of(plan: Plan) -> str:
+    """How many values a program that combines many of them holds at once, at most; empty if none does."""
+    return str(_product(plan.combined)) if any(plan.combined) else ""
 
 
 def _product(several: tuple[tuple[str, ...], ...]) -> Code:
