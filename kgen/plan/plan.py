@@ -210,26 +210,27 @@ class _Planner:
         blocks = list(dict.fromkeys(axis.block for axis in every))
         spread = {axis.block for axis in every if self._spread(axis)}
         held = [each for role in found for each in _held(group, role)]
-        for role in found:
-            for axis in role.axes.values():
-                if axis.block not in blocks or axis.kind == "lanes" or axis.index in group.tile:
-                    continue
-                before = {*blocks[: blocks.index(axis.block)]}
-                beside = _largest(each & before for each in held if axis.block in each)
-                if axis.block in spread:
-                    inner = any(name.startswith("TILE") for each in beside for name in each)
-                    budget = ELEMENTS if inner else WIDEST
-                    widest, least = min(self._lanes(axis.index), budget), 1
-                elif axis.kind == "loop":
-                    widest, least, budget = LOOP_TILE, LEAST_TILE, LOOP_TILE
-                elif axis.tile == TILE:
-                    rows = any(each & spread for each in held if axis.block in each)
-                    widest, least, budget = NARROW_TILE if rows else TILE, LEAST_TILE, ELEMENTS
-                else:
-                    continue
-                role.axes[axis.index] = replace(
-                    axis, tile=widest, least=least, budget=budget, beside=beside
-                )
+        for at, block in enumerate(blocks):
+            same = [axis for axis in every if axis.block == block]
+            kind, index, tile = same[0].kind, same[0].index, max(axis.tile or 0 for axis in same)
+            if kind == "lanes" or index in group.tile or (kind == "tile" and tile == ROW_TILE):
+                continue
+            met = [each for each in held if block in each]
+            beside = _largest(each & {*blocks[:at]} for each in met)
+            if block in spread:
+                inner = any(name.startswith("TILE") for each in beside for name in each)
+                budget, least = ELEMENTS if inner else WIDEST, 1
+                tile = min(tile, budget)
+            elif kind == "loop":
+                tile, least, budget = LOOP_TILE, LEAST_TILE, LOOP_TILE
+            else:
+                tile = NARROW_TILE if any(each & spread for each in met) else TILE
+                least, budget = LEAST_TILE, ELEMENTS
+            for role in found:
+                if any(axis.block == block and axis.kind == kind for axis in role.axes.values()):
+                    role.axes[index] = replace(
+                        role.axes[index], tile=tile, least=least, budget=budget, beside=beside
+                    )
         return tuple(found)
 
     def _spread(self, axis: Axis) -> bool:

@@ -120,7 +120,7 @@ def role(*body: ir.Stmt, programs: ir.Expr | int = 1, lanes: str = "k") -> ir.Ro
 
 
 def kernel(*roles: ir.Role) -> ir.Kernel:
-    return ir.Kernel("probe_kernel", "A probe.", roles, 4)
+    return ir.Kernel("probe_kernel", "A probe.", roles)
 
 
 def one(*body: ir.Stmt, programs: ir.Expr | int = 1, lanes: str = "k") -> ir.Kernel:

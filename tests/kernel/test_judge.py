@@ -74,7 +74,7 @@ def test_a_barrier_in_a_loop_may_have_no_turn(made):
     with pytest.raises(RaceError):
         run(
             mutant,
-            {"R": 3, "C": 0, "TILE_c": 2},
+            {"R": 3, "C": 0, "LOOP_c": 2},
             {"x": np.zeros(3, np.int64), "y": np.zeros((3, 0), np.int64)},
         )
 
@@ -98,7 +98,7 @@ schedule: {tile: {c: 2}}
         judge(mutant, group)
     tensors = {"x": np.zeros(9, np.int64), "y": np.zeros((1, 3), np.int64)}
     with pytest.raises(OutsideError):
-        run(mutant, {"R": 1, "C": 3, "TILE_c": 2}, {**tensors, "out": np.zeros(1, np.int64)})
+        run(mutant, {"R": 1, "C": 3, "LOOP_c": 2}, {**tensors, "out": np.zeros(1, np.int64)})
 
 
 TILED = """

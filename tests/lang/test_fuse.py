@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 
 import fused
 import pytest
 import random_pairs
 
 from kgen.diagnostics import Report
-from kgen.lang.fuse import fuse
+from kgen.lang.fuse import fuse, without
 from kgen.lang.text import spec_text
-from kgen.lang.typed import Group
+from kgen.lang.typed import Group, Load, walk
 
 SIZES = {
     "R": "0 .. 100",
@@ -105,6 +106,12 @@ READS: dict[str, tuple[str, dict[str, str], dict[str, str], dict[str, str]]] = {
         {"t[0]": "i64(s)", "t[r + 1]": "x[r] + 1"},
         {"y[r]": "t[r + 1] - t[r]"},
         {"t_read": "t_stored if r == 0 else t_stored_2_at"},
+    ),
+    "a place that is chosen, past the end of an index for one": (
+        MORE,
+        {"t[r]": "x[r] + 1", "t[R]": "i64(s)"},
+        {"y_k[r, k]": "t[r if k == 0 else R]"},
+        {"t_read": "t_stored if k == 0 else t_stored_2"},
     ),
     "a number known before the launch": (
         PADDED,
@@ -304,7 +311,12 @@ def test_the_stricter_range_holds(front) -> None:
 
 @pytest.mark.parametrize(
     "one, two, both",
-    [("R > 0", "R > 0", "R > 0"), ("R > 0", "", ""), ("R > 2", "s > 3", "2 < R or 3 < s")],
+    [
+        ("R > 0", "R > 0", "R > 0"),
+        ("R > 0", "", "R > 0"),  # the second one stores only where r has a value
+        ("R > 1", "", ""),
+        ("R > 2", "s > 3", "2 < R or 3 < s"),
+    ],
 )
 def test_launches(front, one: str, two: str, both: str) -> None:
     groups, report = pair(
@@ -319,6 +331,58 @@ def test_launches(front, one: str, two: str, both: str) -> None:
     assert whole is not None, report.render()
     assert whole.when_text.replace("R > 2", "2 < R").replace("s > 3", "3 < s") == both
     compared(groups, whole, worlds=12)
+
+
+def test_a_tensor_that_one_of_the_groups_needs_is_given(front) -> None:
+    groups, report = pair(
+        front,
+        ALL,
+        {"t[r]": "x[r] + 1"},
+        {"y[r]": "t[r] if given(t) else 5", "y_k[r, k]": "8 if given(t) and w[r, k] > 0 else s"},
+        two_t='{type: "i64[R]", optional: true}',
+    )
+    whole = fuse(*groups, report)
+    assert whole is not None, report.render()
+    assert not whole.tensors["t"].optional
+    assert "given" not in "".join(store.value_text for store in whole.stores)
+    compared([groups[0], given(groups[1], "t")], whole)
+
+
+def test_a_tensor_that_a_group_is_not_given(front) -> None:
+    groups, report = pair(
+        front,
+        ALL,
+        {"t[r]": "x[r] + 1"},
+        {"y[r]": "(x[r] if given(x) else 7) + t[r]", "y_k[r, k]": "w[r, k] if not given(x) else 3"},
+        two_tensors={"x": '{type: "i64[R]", values: -9 .. 9, optional: true}'},
+    )
+    second = without(groups[1], {"x"})
+    assert "x" not in second.tensors
+    whole = fuse(groups[0], second, report)
+    assert whole is not None, report.render()
+    assert "x" in whole.tensors
+    compared([groups[0], second], whole)
+
+
+def given(group: Group, name: str) -> Group:
+    """A group whose optional tensor is always there."""
+    tensor = replace(group.tensors[name], optional=False)
+    return replace(group, tensors=group.tensors | {name: tensor})
+
+
+def test_what_is_stored_only_where_the_first_group_stored_reads_nothing_old(front) -> None:
+    groups, report = pair(
+        front,
+        SOME,
+        {"t[r]": '{value: "x[r] * 3", when: "f[r]"}'},
+        {"rows[r]": '{value: "t[r] + 1", when: "f[r] and x[r] > 0"}', "y[r]": "x[r]"},
+    )
+    whole = fuse(*groups, report)
+    assert whole is not None, report.render()
+    stored = next(store for store in whole.stores if store.tensor == "rows")
+    loads = {each.tensor for each in walk(stored.value, whole.lets) if isinstance(each, Load)}
+    assert loads == {"x"}
+    compared(groups, whole)
 
 
 # What can't be fused: the two groups, and the message.
@@ -403,13 +467,6 @@ REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str], dict, str]] = {
         {"y[r]": "i64(t[r])"},
         {"two_t": "i32[R]"},
         "`t` is the tensor i32[R] here and the tensor i64[R] in the first group",
-    ),
-    "a tensor that may be left out": (
-        ALL,
-        {"t[r]": "x[r]"},
-        {"y[r]": "t[r] if given(t) else 0"},
-        {"two_t": '{type: "i64[R]", optional: true}'},
-        "`t` is the tensor i64[R], optional here and the tensor i64[R] in the first group",
     ),
     "dimensions of a tensor": (
         ALL,

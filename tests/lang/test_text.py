@@ -31,7 +31,7 @@ from kgen.lang.typed import (
 SPECS = sorted(
     path
     for path in (Path(__file__).parents[2] / "specs").glob("*/*.yaml")
-    if path.name != "step.yaml"
+    if path.name != "step.yaml" and "\nfuse:" not in path.read_text(encoding="utf-8")
 )
 
 # The shape of a tree: a name or a number, or a tuple of an operator and its operands.
