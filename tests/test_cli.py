@@ -93,10 +93,10 @@ def test_one_of_a_thing_is_told_in_the_singular(run: Run) -> None:
     Path("specs/pack/row_sums.yaml").unlink()
     assert "pack: 1 group (doubled)" in run("build").out
     assert run("show", "doubled", "--phase", "plan").out.startswith(
-        "`ceil(N / 128)` programs of 1 warp:\n"
+        "`ceil(N / 128)` programs:\n"
     )
     page = Path("generated/pack/docs/doubled.md").read_text()
-    assert "`ceil(N / 128)` programs of 1 warp:" in page
+    assert "`ceil(N / 128)` programs:" in page
     with Path("generated/pack/docs/doubled.md").open("a") as file:
         file.write("more\n")
     assert "1 file in generated is not what" in run("build", "--check").err
@@ -289,7 +289,7 @@ def test_list(run: Run) -> None:
     "phase, told",
     [
         ("typed", ["summed: i64[r] = sum[k](x[r, k])", "total[r] := summed + bias  (i64)"]),
-        ("plan", ["`R` programs of 1 warp:", "- `total[r]`: a program for each `r` of R"]),
+        ("plan", ["`R` programs:", "- `total[r]`: a program for each `r` of R"]),
         ("kernel", ["@kernel", "def row_sums_kernel(", "# total[r]: summed + bias"]),
         ("reference", ["def row_sums(", "# total[r]: summed + bias"]),
     ],
@@ -325,8 +325,10 @@ def references(node: object) -> set[str]:
 
 def test_schema(run: Run) -> None:
     schema = json.loads(run("schema").out)
-    assert set(schema["required"]) == {"group", "summary", "tensors", "store"}
-    assert schema["additionalProperties"] is False
+    group, fused = schema["$defs"]["Group"], schema["$defs"]["Fused"]
+    assert set(group["required"]) == {"group", "summary", "tensors", "store"}
+    assert set(fused["required"]) == {"group", "summary", "fuse"}
+    assert group["additionalProperties"] is fused["additionalProperties"] is False
     assert "2020-12" in schema["$schema"]
     found = references(schema)
     assert found

@@ -382,7 +382,7 @@ def block_write_check(
 ):
     """Checks what block_write reads and where it stores; stores nothing itself."""
     program = tl.program_id(0)
-    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+    tiles_j = (W + TILE_j - 1) // TILE_j
     j = program % tiles_j * TILE_j + tl.arange(0, TILE_j)
     r = (program // tiles_j).to(tl.int64)
     d = tl.arange(0, LANES_d)
@@ -711,7 +711,7 @@ def context_kv_write_check(
 ):
     """Checks what context_kv_write reads and where it stores; stores nothing itself."""
     program = tl.program_id(0)
-    tiles_k = (tl.full((), K1, tl.int32) + TILE_k - 1) // TILE_k
+    tiles_k = (K1 + TILE_k - 1) // TILE_k
     k = program % tiles_k * TILE_k + tl.arange(0, TILE_k)
     r = (program // tiles_k % G).to(tl.int64)
     l = (program // tiles_k // G).to(tl.int64)
@@ -1142,7 +1142,7 @@ def gqa_kv_write_check(
     """Checks what gqa_kv_write reads and where it stores; stores nothing itself."""
     program = tl.program_id(0)
     head = (program % heads).to(tl.int64)
-    tiles_k = (tl.full((), K1, tl.int32) + TILE_k - 1) // TILE_k
+    tiles_k = (K1 + TILE_k - 1) // TILE_k
     k = program // heads % tiles_k * TILE_k + tl.arange(0, TILE_k)
     r = (program // heads // tiles_k % G).to(tl.int64)
     l = (program // heads // tiles_k // G).to(tl.int64)
@@ -1343,7 +1343,7 @@ def noise_block_from_table_check(
     program = tl.program_id(0)
     tiles_h = (H + TILE_h - 1) // TILE_h
     h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
-    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+    tiles_j = (W + TILE_j - 1) // TILE_j
     j = program // tiles_h % tiles_j * TILE_j + tl.arange(0, TILE_j)
     r = (program // tiles_h // tiles_j).to(tl.int64)
     if HAS_live_rows:
@@ -1705,10 +1705,7 @@ def prologue_from_table_check(
     """Checks what prologue_from_table reads and where it stores; stores nothing itself."""
     pid = tl.program_id(0)
     end_0 = G
-    end_1 = (
-        end_0
-        + G * ((tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j * ((H + TILE_h - 1) // TILE_h))
-    )
+    end_1 = end_0 + G * ((W + TILE_j - 1) // TILE_j * ((H + TILE_h - 1) // TILE_h))
     if pid < end_0:
         r = pid.to(tl.int64)
         k = tl.arange(0, LANES_k)
@@ -1897,7 +1894,7 @@ def prologue_from_table_check(
         program = pid - end_0
         tiles_h = (H + TILE_h - 1) // TILE_h
         h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
-        tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+        tiles_j = (W + TILE_j - 1) // TILE_j
         j_2 = program // tiles_h % tiles_j * TILE_j + tl.arange(0, TILE_j)
         r_2 = (program // tiles_h // tiles_j).to(tl.int64)
         k_2 = tl.arange(0, LANES_k)

@@ -354,7 +354,7 @@ def block_write_kernel(
 ):
     """Writes one layer's latents of the draft block to their pages."""
     program = tl.program_id(0)
-    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+    tiles_j = (W + TILE_j - 1) // TILE_j
     r = (program // tiles_j).to(tl.int64)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
@@ -597,7 +597,7 @@ def context_kv_write_kernel(
 ):
     """Masks the context latents of all layers and writes them to their pages."""
     program = tl.program_id(0)
-    tiles_k = (tl.full((), K1, tl.int32) + TILE_k - 1) // TILE_k
+    tiles_k = (K1 + TILE_k - 1) // TILE_k
     r = (program // tiles_k % G).to(tl.int64)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
@@ -650,10 +650,8 @@ def context_kv_write_kernel(
             + write_offsets_value_2[:, None] * pool_chosen_stride_3
             + d[None, :],
             f32_to_bf16(
-                bf16_to_f32(normed_value) * bf16_to_f32(f32_to_bf16(keep_value.to(tl.float32)))[
-                    :,
-                    None,
-                ],
+                bf16_to_f32(normed_value)
+                * bf16_to_f32(f32_to_bf16(keep_value.to(tl.float32)))[:, None]
             ),
             mask=k_in[:, None] & d_in[None, :] & (page >= 0)[:, None] & (~any_k_other)[:, None],
         )
@@ -928,7 +926,7 @@ def gqa_kv_write_kernel(
 ):
     """Masks the context keys and values of all layers and writes them to their pages."""
     program = tl.program_id(0)
-    tiles_k = (tl.full((), K1, tl.int32) + TILE_k - 1) // TILE_k
+    tiles_k = (K1 + TILE_k - 1) // TILE_k
     r = (program // heads // tiles_k % G).to(tl.int64)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
@@ -1029,7 +1027,7 @@ def noise_block_kernel(
     program = tl.program_id(0)
     tiles_h = (H + TILE_h - 1) // TILE_h
     h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
-    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+    tiles_j = (W + TILE_j - 1) // TILE_j
     j = program // tiles_h % tiles_j * TILE_j + tl.arange(0, TILE_j)
     r = (program // tiles_h // tiles_j).to(tl.int64)
     j_in = j < W
@@ -1070,7 +1068,7 @@ def noise_block_from_table_kernel(
     """The draft block's input, gathered from an embedding table that is not sharded."""
     program = tl.program_id(0)
     tiles_h = (H + TILE_h - 1) // TILE_h
-    tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+    tiles_j = (W + TILE_j - 1) // TILE_j
     r = (program // tiles_h // tiles_j).to(tl.int64)
     if HAS_live_rows:
         live_rows_value = tl.load(live_rows_ptr)
@@ -1381,10 +1379,7 @@ def prologue_from_table_kernel(
     """Acceptance, context positions, the step's bookkeeping, the noise block and the block's places, in one launch."""
     pid = tl.program_id(0)
     end_0 = G
-    end_1 = (
-        end_0
-        + G * ((tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j * ((H + TILE_h - 1) // TILE_h))
-    )
+    end_1 = end_0 + G * ((W + TILE_j - 1) // TILE_j * ((H + TILE_h - 1) // TILE_h))
     if pid < end_0:
         r = pid.to(tl.int64)
         k = tl.arange(0, LANES_k)
@@ -1535,7 +1530,7 @@ def prologue_from_table_kernel(
     elif pid < end_1:
         program = pid - end_0
         tiles_h = (H + TILE_h - 1) // TILE_h
-        tiles_j = (tl.full((), W, tl.int32) + TILE_j - 1) // TILE_j
+        tiles_j = (W + TILE_j - 1) // TILE_j
         r_2 = (program // tiles_h // tiles_j).to(tl.int64)
         if HAS_live_rows:
             live_rows_value_2 = tl.load(live_rows_ptr)

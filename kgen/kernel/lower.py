@@ -163,10 +163,12 @@ class _Role:
         count = self._extent(axis.index, "i32")
         if axis.width is None:
             return count if count.dtype == "int" else cast(count, "i32")
-        dtype = self._lane_type(axis.index)
-        up = self._op("add", cast(count, dtype), axis.width, dtype=dtype)
+        known = count.dtype == "int"
+        dtype: DType = "int" if known else self._lane_type(axis.index)
+        up = self._op("add", count if known else cast(count, dtype), axis.width, dtype=dtype)
         up = self._op("sub", up, Num(1, "int"), dtype=dtype)
-        return cast(self._op("floordiv", up, axis.width, dtype=dtype, rounds="zero"), "i32")
+        tiles = self._op("floordiv", up, axis.width, dtype=dtype, rounds="zero")
+        return tiles if known else cast(tiles, "i32")
 
     def _tile(self, index: str) -> int:
         return (

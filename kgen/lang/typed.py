@@ -283,12 +283,6 @@ class Chain:
     name: str
     without: tuple[str, ...] = ()
 
-    @property
-    def text(self) -> str:
-        """It as an expression of a generated module."""
-        left_out = "".join(f', "{name}"' for name in self.without)
-        return f"without(eager.{self.name}{left_out})" if left_out else f"eager.{self.name}"
-
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -323,12 +317,6 @@ class Group:
     sha256: str
     span: Span
     scheduled: dict[str, Span]
-
-    @property
-    def eager_text(self) -> str:
-        """What it replaces, as an expression of a generated module; empty if nothing."""
-        texts = [each.text for each in self.eager]
-        return f"chained({', '.join(texts)})" if len(texts) > 1 else "".join(texts)
 
     @property
     def static_names(self) -> tuple[str, ...]:

@@ -10,11 +10,11 @@ import itertools
 import textwrap
 from dataclasses import dataclass
 
-from kgen.package.view import chain_import
+from kgen.package.view import chain, chain_import
 from kgen.plan.step import StepPlan
 from kgen.plan.stepnames import StepTensor
 from kgen.plan.streams import Do, Names, Stage, free_stages
-from kgen.targets.layout import docstring, literal, wrap
+from kgen.targets.layout import docstring, literal, table, wrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,8 @@ class StepView:
     @property
     def eager(self) -> str:
         """Group -> its eager function."""
-        return wrap("EAGER = " + _table({n: self.plan.groups[n].eager_text for n in self.groups}))
+        chains = {name: chain(self.plan.groups[name]) or "" for name in self.groups}
+        return "\n".join(table(chains).lines("EAGER = "))
 
     @property
     def fused(self) -> str:

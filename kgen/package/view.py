@@ -179,6 +179,12 @@ class View:
     # Tests.
 
     @property
+    def chain_text(self) -> str:
+        """The functions of eager.py that this group replaces."""
+        names = [f"`eager.{each.name}`" for each in self.group.eager]
+        return f"the chain {names[0]}" if len(names) == 1 else f"the chains {', '.join(names)}"
+
+    @property
     def chain_import(self) -> str:
         """The import of what joins several eager chains, if this group replaces several."""
         return chain_import("..", [self.group])
@@ -196,7 +202,7 @@ class View:
         made = call(
             "testing.Case",
             f"ops.{self.name}",
-            eager=self.group.eager_text or None,
+            eager=chain(self.group),
             eager_ulps=str(self.group.eager_ulps) if self.group.eager_ulps else None,
             moved=texts(self._moved) if self._moved else None,
             trusted=table(trusted) if trusted else None,
@@ -232,10 +238,25 @@ class View:
         return tuple(name for name in tensors if name in floats - computed)
 
 
+def chain(group: Group) -> Tree | str | None:
+    """What a group replaces: a function of eager.py, or several as one."""
+    functions: list[Tree | str] = [
+        call("without", f"eager.{each.name}", *map(literal, each.without))
+        if each.without
+        else f"eager.{each.name}"
+        for each in group.eager
+    ]
+    return call("chained", *functions) if len(functions) > 1 else next(iter(functions), None)
+
+
 def chain_import(parent: str, groups: Iterable[Group]) -> str:
     """The line that imports what the eager chains of some groups are joined with; or nothing."""
-    used = " ".join(group.eager_text for group in groups)
-    names = [name for name in ("chained", "without") if f"{name}(" in used]
+    every = [group.eager for group in groups]
+    used = {
+        "chained": any(len(chains) > 1 for chains in every),
+        "without": any(each.without for chains in every for each in chains),
+    }
+    names = [name for name, needed in used.items() if needed]
     return f"\nfrom {parent}_runtime import {', '.join(names)}" if names else ""
 
 

@@ -186,7 +186,7 @@ class StepNames:
                 self._fail(
                     "bad-stage",
                     stage.name.span,
-                    f"`{name}` is bound, but the eager function `{group.eager_text}` has no such argument",
+                    f"`{name}` is bound, but `{group.eager[0].name}` in eager.py has no such argument",
                     "without it the step would not be the same with `fused` off",
                 )
         for tensor in group.tensors.values():

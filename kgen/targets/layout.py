@@ -121,8 +121,10 @@ def _wrapped(line: str) -> list[str]:
             return _chain(terms, sign, indent, ",")
         name, equals, value = bare.partition(" = ")
         terms = split_top(value, f" {sign} ")
-        if len(terms) == 2 and equals and terms[1][0] == "(" and terms[1][-1] == ")":
-            two = [f"{indent}{name} = {terms[0]} {sign} (", f"{indent}    {terms[1][1:-1]}"]
+        at = _opening(terms[1], 0) if len(terms) == 2 and equals and terms[1][-1] == ")" else None
+        if at is not None:
+            head, inside = terms[1][: at + 1], terms[1][at + 1 : -1]
+            two = [f"{indent}{name} = {terms[0]} {sign} {head}", f"{indent}    {inside}"]
             if max(map(len, two)) <= WIDTH:
                 return [*two, f"{indent})"]
         if len(terms) > 1 and equals and name.isidentifier():
@@ -141,7 +143,7 @@ def _wrapped(line: str) -> list[str]:
     head, foot = line[: start + 1], f"{indent}{line[end]}{tail}"
     if len(one) <= WIDTH and line[start] not in "[{":
         return [head, one, foot]
-    for sign in ("&", "+"):
+    for sign in ("&", "+", "*"):
         terms = split_top(line[start + 1 : end], f" {sign} ")
         if len(inner) == 1 and len(terms) > 1:
             return [head, *_chain(terms, sign, f"{indent}    ", ""), foot]

@@ -5,6 +5,7 @@ import torch
 
 from .. import _testing as testing
 from .. import eager, ops
+
 CASE = testing.Case(ops.accept_prefix, eager=eager.accept_prefix)
 
 

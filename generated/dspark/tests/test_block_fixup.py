@@ -5,6 +5,7 @@ import torch
 
 from .. import _testing as testing
 from .. import eager, ops
+
 CASE = testing.Case(ops.block_fixup, eager=eager.block_fixup, edges={"blocks": (1024, 1025)})
 
 

@@ -10,6 +10,7 @@ import torch
 
 from .. import _testing as testing
 from .. import eager, ops
+
 CASE = testing.Case(
     ops.block_norm_rope_write,
     eager=eager.block_norm_rope_write,

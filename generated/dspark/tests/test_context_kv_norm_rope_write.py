@@ -10,6 +10,7 @@ import torch
 
 from .. import _testing as testing
 from .. import eager, ops
+
 CASE = testing.Case(
     ops.context_kv_norm_rope_write,
     eager=eager.context_kv_norm_rope_write,

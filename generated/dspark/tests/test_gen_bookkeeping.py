@@ -5,6 +5,7 @@ import torch
 
 from .. import _testing as testing
 from .. import eager, ops
+
 CASE = testing.Case(ops.gen_bookkeeping, eager=eager.gen_bookkeeping)
 
 

@@ -10,6 +10,7 @@ import torch
 
 from .. import _testing as testing
 from .. import eager, ops
+
 CASE = testing.Case(
     ops.gqa_kv_write,
     eager=eager.gqa_kv_write,

@@ -10,6 +10,7 @@ import torch
 
 from .. import _testing as testing
 from .. import eager, ops
+
 CASE = testing.Case(
     ops.noise_block_from_table,
     eager=eager.noise_block_from_table,

@@ -6,9 +6,12 @@ import torch
 from .. import _testing as testing
 from .. import eager, ops
 from .._runtime import chained, without
+
 CASE = testing.Case(
     ops.prologue,
-    eager=chained(eager.accept_prefix, eager.gen_bookkeeping, without(eager.block_fixup, "block_counts")),
+    eager=chained(
+        eager.accept_prefix, eager.gen_bookkeeping, without(eager.block_fixup, "block_counts")
+    ),
     edges={"blocks": (1024, 1025)},
 )
 

@@ -11,9 +11,16 @@ import torch
 from .. import _testing as testing
 from .. import eager, ops
 from .._runtime import chained, without
+
 CASE = testing.Case(
     ops.prologue_from_table,
-    eager=chained(eager.accept_prefix, eager.context_positions, eager.gen_bookkeeping, eager.noise_block_from_table, without(eager.block_fixup, "block_counts")),
+    eager=chained(
+        eager.accept_prefix,
+        eager.context_positions,
+        eager.gen_bookkeeping,
+        eager.noise_block_from_table,
+        without(eager.block_fixup, "block_counts"),
+    ),
     moved=("noise",),
     edges={"blocks": (1024, 1025), "H": (512, 513)},
 )

@@ -5,6 +5,7 @@ import torch
 
 from .. import _testing as testing
 from .. import eager, ops
+
 CASE = testing.Case(
     ops.refresh_block_tables, eager=eager.refresh_block_tables, edges={"blocks": (1024, 1025)}
 )
