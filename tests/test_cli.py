@@ -92,9 +92,7 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes] | None]:
 def test_one_of_a_thing_is_told_in_the_singular(run: Run) -> None:
     Path("specs/pack/row_sums.yaml").unlink()
     assert "pack: 1 group (doubled)" in run("build").out
-    assert run("show", "doubled", "--phase", "plan").out.startswith(
-        "`ceil(N / 128)` programs:\n"
-    )
+    assert run("show", "doubled", "--phase", "plan").out.startswith("`ceil(N / 128)` programs:\n")
     page = Path("generated/pack/docs/doubled.md").read_text()
     assert "`ceil(N / 128)` programs:" in page
     with Path("generated/pack/docs/doubled.md").open("a") as file:

@@ -12,7 +12,7 @@ from ._runtime import Signature, TensorArg
 accept_prefix = Operator(
     Signature(
         "accept_prefix",
-        sizes={"batch": "0 .. 4096", "G": "0 .. batch", "K1": "static 1 .. 16", "K": "K1 - 1"},
+        sizes={"batch": "0 .. 4096", "G": "0 .. batch", "K": "static 0 .. 15", "K1": "K + 1"},
         scalars={"num_contexts": "i32 0 .. batch - G"},
         tensors={
             "target_tokens": TensorArg("i64[G, K1]", values="0 .. 2**31 - 1"),
@@ -426,8 +426,8 @@ prologue = Operator(
         sizes={
             "batch": "0 .. min(max_batch, 4096)",
             "G": "0 .. batch",
-            "K1": "static 1 .. 16",
-            "K": "K1 - 1",
+            "K": "static 0 .. 15",
+            "K1": "K + 1",
             "max_batch": "0 .. 4096",
             "slots": "1 .. 4097",
             "blocks": "max(1, (W + page_size - 1) // page_size) .. 65536",
@@ -491,8 +491,8 @@ prologue_from_table = Operator(
         sizes={
             "batch": "0 .. min(max_batch, 4096)",
             "G": "0 .. min(min(batch, max_batch), 4096)",
-            "K1": "static 1 .. 16",
-            "K": "K1 - 1",
+            "K": "static 0 .. 15",
+            "K1": "K + 1",
             "max_batch": "0 .. 4096",
             "slots": "1 .. 4097",
             "blocks": "max(1, (W + page_size - 1) // page_size) .. 65536",

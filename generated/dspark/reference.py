@@ -20,8 +20,8 @@ def accept_prefix(
     target_kv_lens: Tensor,
     num_contexts: int,
     G: int,
-    K1: int,
     K: int,
+    K1: int,
 ) -> None:
     """Accepts the longest prefix on which the draft and the target agree, and one token more."""
     device = target_tokens.device
@@ -621,8 +621,8 @@ def prologue(
     live: int,
     drop_overflow: int,
     G: int,
-    K1: int,
     K: int,
+    K1: int,
     blocks: int,
     W: int,
 ) -> None:
@@ -753,8 +753,8 @@ def prologue_from_table(
     live: int,
     drop_overflow: int,
     G: int,
-    K1: int,
     K: int,
+    K1: int,
     blocks: int,
     W: int,
     H: int,
@@ -777,7 +777,7 @@ def prologue_from_table(
     # matched: first[k](i64(draft_tokens[r, k]) != target_tokens[r, k], i64(K))
     matched = _first(each_k, K, dim=1)
     # slot: batch_to_slot[i64(num_contexts) + r]
-    slot = _load(batch_to_slot, num_contexts + r)
+    slot = _load(batch_to_slot, num_contexts + r, where=K1 > 0)
     # alive: r < i64(live_rows[0] if given(live_rows) else live)
     alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
     # slot_2: batch_to_slot[row]
@@ -819,7 +819,7 @@ def prologue_from_table(
     # target_kv_lens[row]: target_kv_lens[row] + 1
     target_kv_lens_new = _load(target_kv_lens, row) + 1
     # ctx_positions[r, t]: ctx_len[slot] + t
-    ctx_positions_new = _load(ctx_len, slot) + t
+    ctx_positions_new = _load(ctx_len, slot, where=K1 > 0) + t
     noise_taken = (0 <= embed_ids_read_2_2) & (embed_ids_read_2_2 < vocab)
     embed_table_embed_ids_read_2_2_h = _load(
         embed_table, embed_ids_read_2_2, h, where=alive & noise_taken

@@ -140,7 +140,6 @@ class DecodeStep(Step):
         "blocks": ("block_offsets", 3),
         "rows": ("block_counts", 0),
         "batch": ("accepted_tokens", 0),
-        "K1": ("accepted_tokens", 1),
         "slots": ("ctx_len", 0),
         "max_batch": ("batch_to_slot", 0),
         "pages": ("pool", 0),
@@ -151,7 +150,7 @@ class DecodeStep(Step):
         "max_pos": ("freqs", 0),
         "half": ("freqs", 1),
     }
-    DERIVED = {"N": "G * K1", "P": "2 * half"}
+    DERIVED = {"K1": "K + 1", "P": "2 * half", "N": "G * K1"}
     NUMBERS = (
         "G",
         "K",

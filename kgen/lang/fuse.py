@@ -18,6 +18,7 @@ from typing import Literal, NoReturn, TypeVar
 from kgen.diagnostics import Report, Span, listed
 from kgen.lang.convert import cast
 from kgen.lang.dtypes import promote
+from kgen.lang.operators import OPERATORS
 from kgen.lang.substitute import CannotMoveError, Names, Rewriter, Where, axes_of, index_of, rebuilt
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
@@ -205,9 +206,11 @@ class _Fusion:
         for name in (each for each in every[0] if each in every[1]):
             a, b = every[0][name], every[1][name]
             if isinstance(a, Size) and isinstance(b, Size) and a.static == b.static:
-                if (a.derived and self._known(a.derived)) != (b.derived and self._known(b.derived)):
+                made = [each for each in (a, b) if each.derived is not None]
+                same = {self._known(each.derived) for each in made if each.derived is not None}
+                if len(same) > 1 or (len(made) == 1 and not self._derives(made[0], a, b)):
                     _differ(a, b)
-                self.sizes[name] = a if a.derived else _narrowed(a, b)
+                self.sizes[name] = made[0] if made else _narrowed(a, b)
             elif isinstance(a, Scalar) and isinstance(b, Scalar) and a.dtype == b.dtype:
                 default = a.default if a.default == b.default else None
                 self.scalars[name] = replace(_narrowed(a, b), default=default)
@@ -226,6 +229,35 @@ class _Fusion:
             else:
                 _differ(a, b)
         self._check_order()
+
+    def _derives(self, made: Size, a: Size, b: Size) -> bool:
+        """Whether a size that one group derives is within the range that the other one declares."""
+        assert made.derived is not None
+        ends, declared = self._interval(made.derived), b if made is a else a
+        low, high = declared.low, declared.high
+        return (
+            ends is not None
+            and (low is None or (isinstance(low, Const) and low.value <= ends[0]))
+            and (high is None or (isinstance(high, Const) and ends[1] <= high.value))
+        )
+
+    def _interval(self, value: Value) -> tuple[int, int] | None:
+        """Between which numbers a value over sizes is, if that depends on no other size."""
+        match value:
+            case Const(number):
+                return int(number), int(number)
+            case Param(name) if name in self.sizes:
+                size = self.sizes[name]
+                if size.derived is not None:
+                    return self._interval(size.derived)
+                if isinstance(size.low, Const) and isinstance(size.high, Const):
+                    return int(size.low.value), int(size.high.value)
+            case Op(op, args):
+                parts = [self._interval(arg) for arg in args]
+                row = OPERATORS[op].interval
+                if row is not None and None not in parts:
+                    return row(*parts)
+        return None
 
     def _check_order(self) -> None:
         """Refuse ranges that would depend on each other."""

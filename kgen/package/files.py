@@ -124,8 +124,6 @@ def _manifest(package: Package, views: Iterable[View], files: dict[str, str]) ->
             "check_parameters": {p.name: [p.kind, p.type] for p in view.check.parameters},
             "static": [p.name for p in view.kernel.parameters if p.kind == "static"],
             "blocks": view.emitted.blocks,
-            "lanes": view.emitted.lanes,
-            "num_warps": view.emitted.warps,
             "written": [t.name for t in view.group.tensors.values() if t.written],
         }
         for view in views

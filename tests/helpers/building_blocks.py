@@ -26,11 +26,12 @@ def chosen(signature: Any, wanted: dict[str, int], default: int) -> dict[str, in
     return values
 
 
-def static_values(signature: Any, facts: dict, tries: list[int]) -> list[dict[str, int]]:
-    """What a kernel's compile-time parameters may be: its statics at each try, and its blocks.
+def static_values(operator: Any, facts: dict, tries: list[int]) -> list[dict[str, int]]:
+    """What a kernel's compile-time parameters may be: its statics at each try, its blocks and its warps.
 
-    Whether an optional tensor is given alternates from try to try.
+    Whether an optional tensor is given, and whether run-time sizes are large, alternates from try to try.
     """
+    signature = operator.signature
     flags = [n for n, (k, _) in facts["parameters"].items() if k == "given"]
     names = [n for n, (k, _) in facts["parameters"].items() if k == "static"]
     found = []
@@ -39,15 +40,14 @@ def static_values(signature: Any, facts: dict, tries: list[int]) -> list[dict[st
         other = tries[(at + 1) % len(tries)]
         declared = [n for n in signature.order if signature.declared(n).static]
         wanted = {name: number if i % 2 == 0 else other for i, name in enumerate(declared)}
-        known = chosen(signature, wanted, 7)
+        known = chosen(signature, wanted, (7, 5000)[at % 2])
         values = {name: known[name] for name in names} | dict.fromkeys(flags, at % 2 == 0)
         for name, (kind, _) in facts["parameters"].items():  # how many a tuple holds
             if kind in ("addresses", "strides"):
                 count = signature.tensors[name.split("_stride_")[0]].length(known)
                 values[name] = 1 if kind == "strides" and at % 2 else count
-        for block, size in facts["blocks"].items():
-            extent = size if isinstance(size, int) else eval(size, {"min": min, "max": max}, known)
-            values[block] = size if isinstance(size, int) else 1 << max(extent - 1, 0).bit_length()
+        widths, warps = operator.launch.widths(known)
+        values |= widths | {"num_warps": warps}
         if values not in found:
             found.append(values)
     return found

@@ -28,10 +28,10 @@ def main(folder: str, package: str, combinations: str, *targets: str) -> None:
             continue
         parameters = facts["check_parameters"]
         facts |= {"parameters": parameters}
-        tiles = {size for size in facts["blocks"].values() if isinstance(size, int)}
+        blocks_ = [name for name in facts["blocks"] if name.startswith(("TILE", "LOOP"))]
         buffers = {n.removesuffix("_ptr") for n in parameters if n.startswith("_")}
-        signature = ops.GROUPS[group].signature
-        for values in blocks.static_values(signature, facts, json.loads(combinations)):
+        for values in blocks.static_values(ops.GROUPS[group], facts, json.loads(combinations)):
+            tiles = {values[name] for name in blocks_}
             for target in targets:
                 what = f"{group} {values} on {target}"
                 try:

@@ -50,7 +50,7 @@ def compiled(fn: Any, facts: dict, values: dict[str, int], target: GPUTarget, op
         else:
             signature[name] = ("*" if kind == "pointer" else "") + TYPES.get(dtype, dtype)
     source = ASTSource(fn, signature, constants)
-    given = {"num_warps": facts["num_warps"], "enable_fp_fusion": False} | options
+    given = {"num_warps": values["num_warps"], "enable_fp_fusion": False} | options
     return triton.compile(source, target=target, options=given)
 
 
@@ -219,7 +219,7 @@ def problems_of(kernel: Any, facts: dict, values: dict[str, int], target: GPUTar
     problems = [f"{name} is stored to" for name in sorted(set(stores) - written)]
     problems += [f"{name} is never stored to" for name in sorted(written - set(stores))]
     problems += barrier_problems(loads, stores, ir.barriers, "in Triton's IR")
-    tiles = {size for size in facts["blocks"].values() if isinstance(size, int)}
+    tiles = {values[block] for block in facts["blocks"] if block.startswith(("TILE", "LOOP"))}
     problems += address_problems(ir, tiles)
     shared = set(loads) & set(stores)
     if target.backend == "cuda":
@@ -237,7 +237,7 @@ def problems_of(kernel: Any, facts: dict, values: dict[str, int], target: GPUTar
         if shared - set(ptx_loads) or set(stores) - set(ptx_stores):
             problems.append(f"PTX loads {sorted(ptx_loads)} and stores to {sorted(ptx_stores)}")
         problems += contractions(ptx)
-    elif shared and facts["num_warps"] > 1 and "s_barrier" not in kernel.asm["amdgcn"]:
+    elif shared and values["num_warps"] > 1 and "s_barrier" not in kernel.asm["amdgcn"]:
         problems.append("no s_barrier")
     return problems + spills(kernel, target)
 
@@ -253,8 +253,7 @@ def main(name: str, folder: str, package: str, combinations: str, *rest: str) ->
     manifest = json.loads((Path(folder) / package / "manifest.json").read_text())
     count, problems = 0, []
     for group, facts in manifest["groups"].items():
-        signature = ops.GROUPS[group].signature
-        for values in blocks.static_values(signature, facts, json.loads(combinations)):
+        for values in blocks.static_values(ops.GROUPS[group], facts, json.loads(combinations)):
             fn = getattr(kernels, facts["kernel"])
             try:
                 kernel = compiled(fn, facts, values, target, options)

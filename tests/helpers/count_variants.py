@@ -122,7 +122,9 @@ def main(folder: str, package: str, *only: str) -> None:
                 getattr(public, group)(**arguments)
                 if StandIn.launches > before:
                     flags = [given] * any(t.optional for t in signature.tensors.values())
-                    settings.add((*flags, *lists(arguments), *(values[n] for n in facts["static"])))
+                    widths, warps = ops.GROUPS[group].launch.widths(values)
+                    own = (*(values[n] for n in facts["static"]), *widths.values(), warps)
+                    settings.add((*flags, *lists(arguments), *own))
         kernel = getattr(kernels, facts["kernel"])
         variants = sum(len(caches[0]) for caches in kernel.device_caches.values())
         counts[group] = {

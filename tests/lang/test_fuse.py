@@ -385,6 +385,29 @@ def test_what_is_stored_only_where_the_first_group_stored_reads_nothing_old(fron
     compared(groups, whole)
 
 
+@pytest.mark.parametrize(("kept", "fits"), [("static 1 .. 9", True), ("static 3 .. 9", False)])
+def test_a_size_that_one_of_the_groups_derives(front, kept: str, fits: bool) -> None:
+    groups, report = pair(
+        front,
+        ALL,
+        {"t[r]": "x[r] + 1", "y_k[r, k]": "w[r, k] + 1"},
+        {"wide[r, j]": "t[r] + v[r, j]"},
+        one_sizes=SIZES | {"J": "K + 1"},
+        one_tensors={"y_k": '{type: "i64[R, J]", mode: inout}'},
+        two_sizes=SIZES | {"J": kept},
+        two_tensors={
+            "v": '{type: "i64[R, J]", values: -9 .. 9}',
+            "wide": '{type: "i64[R, J]", mode: out}',
+        },
+        two_index=INDEX | {"j": "J"},
+    )
+    whole = fuse(*groups, report)
+    assert (whole is not None) == fits
+    if whole is not None:
+        assert whole.sizes["J"].derived is not None
+        compared(groups, whole)
+
+
 # What can't be fused: the two groups, and the message.
 
 REFUSED: dict[str, tuple[str, dict[str, str], dict[str, str], dict, str]] = {
