@@ -14,7 +14,7 @@ import re
 import tempfile
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kgen import cache
@@ -123,9 +123,14 @@ def _compile(group: Group, sources: dict[str, str]) -> tuple[Emitted | None, lis
 
 def compile_group(group: Group, report: Report) -> Emitted | None:
     """A typed group to text: proofs, plan, kernels, which are judged; None after reporting mistakes."""
+    before = len(report.diagnostics)
     proved = prove(group, report)
     plan = make_plan(proved, report) if proved is not None else None
     if plan is None:
+        for at, each in enumerate(report.diagnostics[before:], before):
+            if each.span.file != group.span.file:  # of a group that it is made of
+                also = (*each.also, (group.span, f"as a part of `{group.name}`"))
+                report.diagnostics[at] = replace(each, also=also)
         return None
     try:
         return emit(make(plan, reserved(group)))

@@ -59,12 +59,8 @@ def test_text(
     assert report.render() == expected.read_text(encoding="utf-8")
 
 
-# No spec asks for it yet: tests/lang/test_fuse.py has its cases.
-ELSEWHERE = {"cannot-fuse"}
-
-
 def test_every_code_has_a_case() -> None:
-    assert {code_of(case) for case in CASES} == set(CATALOGUE) - ELSEWHERE
+    assert {code_of(case) for case in CASES} == set(CATALOGUE)
 
 
 def test_every_text_has_a_case() -> None:

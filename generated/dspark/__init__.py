@@ -669,13 +669,14 @@ def warmup(device: torch.device | str, **static: int | list[int]) -> dict[str, i
 
     Args:
         device: where the deployment runs.
-        static: static size or scalar -> its value, or a list of values: D=8, K=8.
+        static: static size or scalar -> its value, or a list of values: D=8, K=8. Of a
+            run-time one likewise, if it is known; what is left out may be anything.
 
     Returns:
         How many variants of each group were launched.
 
     Raises:
-        KgenCallError: a name that is not a static size or scalar of any group.
+        KgenCallError: a name that is not a size or scalar of any group.
     """
     return warm(ops.GROUPS, device, static)
 

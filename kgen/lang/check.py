@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal, cast
 
 from kgen.diagnostics import Report, Span, nearest
@@ -53,6 +54,9 @@ def _fused(spec: GroupSpec, package: Package, report: Report) -> Group | None:
     parts = {each.name.value: each for each in package.groups if not each.fuse}
     group: Group | None = None
     before = len(report.diagnostics)
+    unread = {Path(each.span.file).stem for each in report.diagnostics}
+    if unread & {name.value for name in spec.fuse if name.value not in parts}:
+        return None
     for name in spec.fuse:
         if name.value not in parts:
             message = f"`{name.value}` is not a group of this package that has a `store` of its own"
