@@ -391,8 +391,8 @@ noise_block = Operator(
     reference.noise_block,
     programs="G * ((W + TILE_j - 1) // TILE_j) * ((H + TILE_h - 1) // TILE_h)",
     blocks={
-        "TILE_h": "max(min(H, 512), 128)",
-        "TILE_j": "min(W, min(16, 4096 // TILE_h)) if G * W * ((H + TILE_h - 1) // TILE_h) > 1024 else 1",
+        "TILE_h": "max(min(H, 512 if G * W * ((H + 1024 - 1) // 1024) > 1024 else 1024), 128)",
+        "TILE_j": "min(W, min(16, 4096 // TILE_h)) if G * W * ((H + 1024 - 1) // 1024) > 1024 else 1",
     },
     lanes="TILE_h * TILE_j",
 )
@@ -414,8 +414,8 @@ noise_block_from_table = Operator(
     reference.noise_block_from_table,
     programs="G * ((W + TILE_j - 1) // TILE_j) * ((H + TILE_h - 1) // TILE_h)",
     blocks={
-        "TILE_h": "max(min(H, 512), 128)",
-        "TILE_j": "min(W, min(16, 4096 // TILE_h)) if G * W * ((H + TILE_h - 1) // TILE_h) > 1024 else 1",
+        "TILE_h": "max(min(H, 512 if G * W * ((H + 1024 - 1) // 1024) > 1024 else 1024), 128)",
+        "TILE_j": "min(W, min(16, 4096 // TILE_h)) if G * W * ((H + 1024 - 1) // 1024) > 1024 else 1",
     },
     lanes="TILE_h * TILE_j",
 )
@@ -553,8 +553,8 @@ prologue_from_table = Operator(
         "LANES_k": "K",
         "LANES_t": "K1",
         "TILE_c": "max(min(blocks, 1024), 128)",
-        "TILE_h": "max(min(H, 512), 128)",
-        "TILE_j": "min(W, min(16, 4096 // TILE_h)) if G * W * ((H + TILE_h - 1) // TILE_h) > 1024 else 1",
+        "TILE_h": "max(min(H, 512 if G * W * ((H + 1024 - 1) // 1024) > 1024 else 1024), 128)",
+        "TILE_j": "min(W, min(16, 4096 // TILE_h)) if G * W * ((H + 1024 - 1) // 1024) > 1024 else 1",
     },
     lanes="max(LANES_j, LANES_k, LANES_t, TILE_c, TILE_h * TILE_j)",
 )

@@ -39,13 +39,15 @@ class Axis:
 
     `row`: one value a program; `tile`: a block of values a program; `lanes`: all values in each
     program; `loop`: all values in each program, a block at a time. A block of the last two is as wide as
-    the extent asks for, from `least` to `tile` lanes, and `budget` for it and each product of `beside`.
+    the extent asks for, from `least` to `tile` lanes (`rows` where a program has several rows of them), and
+    `budget` for it and each product of `beside`.
     """
 
     index: str
     kind: Kind
     tile: int | None
     least: int | None = None
+    rows: int = 0
     budget: int = 0
     beside: tuple[tuple[str, ...], ...] = ()
 
@@ -211,6 +213,7 @@ class _Planner:
         spread = {axis.block for axis in every if self._spread(axis)}
         held = [each for role in found for each in _held(group, role)]
         for at, block in enumerate(blocks):
+            rows = 0
             same = [axis for axis in every if axis.block == block]
             kind, index, tile = same[0].kind, same[0].index, max(axis.tile or 0 for axis in same)
             if kind == "lanes" or index in group.tile or (kind == "tile" and tile == ROW_TILE):
@@ -224,13 +227,12 @@ class _Planner:
             elif kind == "loop":
                 tile, least, budget = LOOP_TILE, LEAST_TILE, LOOP_TILE
             else:
-                tile = NARROW_TILE if any(each & spread for each in met) else TILE
-                least, budget = LEAST_TILE, ELEMENTS
+                tile, least, budget = TILE, LEAST_TILE, ELEMENTS
+                rows = NARROW_TILE if any(each & spread for each in met) else 0
             for role in found:
                 if any(axis.block == block and axis.kind == kind for axis in role.axes.values()):
-                    role.axes[index] = replace(
-                        role.axes[index], tile=tile, least=least, budget=budget, beside=beside
-                    )
+                    sized = replace(role.axes[index], tile=tile, least=least, rows=rows)
+                    role.axes[index] = replace(sized, budget=budget, beside=beside)
         return tuple(found)
 
     def _spread(self, axis: Axis) -> bool:

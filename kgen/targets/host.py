@@ -63,20 +63,26 @@ def _width(plan: Plan, axis: Axis) -> str | int:
     if any(axis.beside):
         room = infix("//", number(axis.budget), _product(axis.beside))
         most = room if axis.tile == axis.budget else Code(f"min({most}, {room})")
-    fit = f"min({extent}, {most})"
-    if axis.least > 1:
-        return f"max({fit}, {axis.least})"
+    if axis.least == 1:
+        return f"min({extent}, {most}) if {_many(plan, axis)} else 1"
+    if axis.rows:
+        most = Code(f"{axis.rows} if {_many(plan, axis)} else {most}")
+    return f"max(min({extent}, {most}), {axis.least})"
+
+
+def _many(plan: Plan, axis: Axis) -> str:
+    """Whether there would be many programs if each had one row."""
     role = next(each for each in plan.roles if axis in each.axes.values())
-    return f"{fit} if {_count(plan.group, role, whole=axis.index)} > {MANY} else 1"
+    return f"{_count(plan.group, role, rows=True)} > {MANY}"
 
 
-def _count(group: Group, role: Role, whole: str = "") -> Code:
-    """How many programs a role has; those of one index as if each had one value of it."""
+def _count(group: Group, role: Role, *, rows: bool = False) -> Code:
+    """How many programs a role has; `rows`: how many if each had one row."""
     counts: list[Code] = []
     for axis in role.program:
         extent = _host(group.extents[axis.index])
-        if axis.kind == "tile" and axis.index != whole:
-            width = number(axis.tile or 1) if axis.least is None else Code(axis.block)
+        if axis.kind == "tile" and not (rows and axis.least == 1):
+            width = number(axis.tile or 1) if rows or axis.least is None else Code(axis.block)
             extent = infix("-", infix("+", extent, width), number(1))
             extent = infix("//", extent, width)
         counts.append(extent)

@@ -12,7 +12,7 @@ from .. import _testing as testing
 from .. import eager, ops
 
 CASE = testing.Case(
-    ops.noise_block, eager=eager.noise_block, moved=("noise",), edges={"H": (512, 513)}
+    ops.noise_block, eager=eager.noise_block, moved=("noise",), edges={"H": (1024, 1025)}
 )
 
 

@@ -15,7 +15,7 @@ CASE = testing.Case(
     ops.noise_block_from_table,
     eager=eager.noise_block_from_table,
     moved=("noise",),
-    edges={"H": (512, 513)},
+    edges={"H": (1024, 1025)},
 )
 
 

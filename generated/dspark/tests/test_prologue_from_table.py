@@ -22,7 +22,7 @@ CASE = testing.Case(
         without(eager.block_fixup, "block_counts"),
     ),
     moved=("noise",),
-    edges={"blocks": (1024, 1025), "H": (512, 513)},
+    edges={"blocks": (1024, 1025), "H": (1024, 1025)},
 )
 
 
