@@ -170,15 +170,11 @@ class _Role:
         tiles = self._op("floordiv", up, axis.width, dtype=dtype, rounds="zero")
         return tiles if known else cast(tiles, "i32")
 
-    def _tile(self, index: str) -> int:
-        return (
-            self.role.axes[index].tile
-            or 1 << max(self.plan.proved.ends[index][1] - 1, 0).bit_length()
-        )
-
     def _lane_type(self, index: str) -> DType:
         """The type that holds an index and what its last block has beyond its end."""
-        return "i32" if self.plan.proved.ends[index][1] + self._tile(index) <= _LIMIT else "i64"
+        most = self.plan.proved.ends[index][1]
+        tile = self.role.axes[index].tile or 1 << max(most - 1, 0).bit_length()
+        return "i32" if most + tile <= _LIMIT else "i64"
 
     def _block(self, axis: ir.Axis, start: Expr | None, scope: _Scope) -> None:
         """Bind the lanes of an axis: all of them, or those of tile number `start`."""
