@@ -28,9 +28,10 @@ SPAN = Span("step.yaml", 1, 1, 2)
 
 @pytest.fixture(autouse=True)
 def switches_off():
-    dspark.configure(fused=False, overlap=False, fused_norm=False)
+    off = {"fused": False, "overlap": False, "fused_norm": False, "local_table": False}
+    dspark.configure(**off)
     yield
-    dspark.configure(fused=False, overlap=False, fused_norm=False)
+    dspark.configure(**off)
 
 
 # What overlaps.
@@ -127,7 +128,7 @@ def test_the_projection_waits_for_nothing_and_the_write_for_it():
     (built,) = (b for b in compile_specs(ROOT / "specs") if b.step)
     order = [(do.what, do.stage.name) for do in built.step.plans[frozenset()]]
     assert order[0] == ("run", "context_positions")
-    assert order.index(("wait", "context_positions")) < order.index(("run", "gen_bookkeeping"))
+    assert order.index(("wait", "context_positions")) < order.index(("run", "prologue"))
     assert order.index(("wait", "norm_rope")) < order.index(("run", "context_kv_write"))
     assert order.index(("run", "begin_block")) < order.index(("wait", "norm_rope"))
 
@@ -330,6 +331,17 @@ def test_every_setting_gives_the_eager_bits(device, fused, overlap):
 
 
 @pytest.mark.parametrize("overlap", [False, True])
+def test_the_whole_table_gives_the_eager_bits(device, overlap):
+    eager = Engine(device)
+    eager.run(6)
+    dspark.configure(fused=True, overlap=overlap, local_table=True)
+    other = Engine(device)
+    other.run(6)
+    assert differences(eager.tensors(), other.tensors()) == []
+    assert "embed" not in other.calls
+
+
+@pytest.mark.parametrize("overlap", [False, True])
 def test_fused_norm_runs_without_the_engines_norm(device, overlap):
     dspark.configure(fused=True, overlap=overlap, fused_norm=True)
     engine = Engine(device)
@@ -477,7 +489,7 @@ def test_after_warm_up_no_step_needs_a_variant(device, monkeypatch):
         operator._known.clear()
     done = dspark.warmup(device, K=[2, 3], K1=[3, 4], W=[2, 3], L=2, D=8, R=4, half=2, page_size=4)
     assert done["context_positions"] == 2
-    assert done["accept_prefix"] == 2
+    assert done["accept_prefix"] == 2  # for two K
     dspark.no_jit()
     try:
         dspark.configure(fused=True, overlap=True)

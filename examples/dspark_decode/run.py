@@ -35,10 +35,10 @@ from generated import dspark
 from kgen.bench.launches import launches
 
 SETTINGS = {
-    "eager": {"fused": False, "overlap": False, "fused_norm": False},
-    "overlap": {"fused": False, "overlap": True, "fused_norm": False},
-    "fused": {"fused": True, "overlap": False, "fused_norm": False},
-    "fused + overlap": {"fused": True, "overlap": True, "fused_norm": False},
+    "eager": {"fused": False, "overlap": False, "fused_norm": False, "local_table": False},
+    "overlap": {"fused": False, "overlap": True, "fused_norm": False, "local_table": False},
+    "fused": {"fused": True, "overlap": False, "fused_norm": False, "local_table": False},
+    "fused + overlap": {"fused": True, "overlap": True, "fused_norm": False, "local_table": False},
 }
 # Its sums have another order, so its drafts may differ; its tokens may not.
 FUSED_NORM = ("fused_norm + overlap", {"fused": True, "overlap": True, "fused_norm": True})

@@ -83,6 +83,8 @@ def block_fixup(
     num_contexts: int,
     page_size: int,
     block_counts: Tensor | None = None,
+    live_rows: Tensor | None = None,
+    live: int | None = None,
 ) -> None:
     """Where the draft block's own latents go, and the page tables and lengths that attention
         reads.
@@ -94,12 +96,15 @@ def block_fixup(
             may be another's.
         block_counts: i64[batch], in, may be left out, values 0 .. blocks. With them a position
             past its request's own pages gets page -1, which drop_overflow skips.
-        block_pages: i64[G, W], out.
-        block_in_page: i64[G, W], out.
-        page_tables: i32[G, blocks], out.
-        kv_lens: i32[G], out.
+        live_rows: i32[1], in, may be left out, values 0 .. G. Live, where only the device knows
+            it.
+        block_pages: i64[G, W], inout.
+        block_in_page: i64[G, W], inout.
+        page_tables: i32[G, blocks], inout.
+        kv_lens: i32[G], inout.
         num_contexts: i32 0 .. batch - G.
         page_size: static 1 .. 1024.
+        live: i32 0 .. G. Rows from here on write nothing.
 
     Raises:
         KgenCallError: an argument does not fit; nothing was written.
@@ -532,10 +537,10 @@ def prologue(
         num_ctx: i64[G], inout, values 0 .. blocks * page_size - W. A length that leaves room
             for the block, so that no position of it is past its row of the table.
         seq_lens: i32[batch], inout.
-        block_pages: i64[G, W], out.
-        block_in_page: i64[G, W], out.
-        page_tables: i32[G, blocks], out.
-        kv_lens: i32[G], out.
+        block_pages: i64[G, W], inout.
+        block_in_page: i64[G, W], inout.
+        page_tables: i32[G, blocks], inout.
+        kv_lens: i32[G], inout.
         num_contexts: i32 0 .. batch - G.
         max_ctx: i64 1 .. 2**21.
         mask_token_id: i64 0 .. 2**31 - 1.
@@ -618,10 +623,10 @@ def prologue_from_table(
         seq_lens: i32[batch], inout.
         embed_table: bf16[vocab, H], in.
         noise: bf16[G, W, H], inout.
-        block_pages: i64[G, W], out.
-        block_in_page: i64[G, W], out.
-        page_tables: i32[G, blocks], out.
-        kv_lens: i32[G], out.
+        block_pages: i64[G, W], inout.
+        block_in_page: i64[G, W], inout.
+        page_tables: i32[G, blocks], inout.
+        kv_lens: i32[G], inout.
         num_contexts: i32 0 .. min(batch - G, max_batch - G).
         max_ctx: i64 1 .. 2**21.
         mask_token_id: i64 0 .. 2**31 - 1.
@@ -685,6 +690,7 @@ def configure(
     *,
     fused: bool | None = None,
     overlap: bool | None = None,
+    local_table: bool | None = None,
     fused_norm: bool | None = None,
 ) -> None:
     """Turn the step's switches on or off; those left out stay as they are.
@@ -694,9 +700,10 @@ def configure(
     Args:
         fused: each group is one kernel instead of the eager chain.
         overlap: the stages that may run on the aux stream do.
+        local_table: the embedding table is whole on this rank: embedding and noise block join the prologue.
         fused_norm: norm and rope inside the KV writes; their sums are trees, so the bits differ from the engine's.
 
     Raises:
         KgenCallError: a value that is not a bool, or a switch without the one that it needs.
     """
-    SWITCHES.configure(fused=fused, overlap=overlap, fused_norm=fused_norm)
+    SWITCHES.configure(fused=fused, overlap=overlap, local_table=local_table, fused_norm=fused_norm)

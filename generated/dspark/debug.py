@@ -127,12 +127,15 @@ def block_fixup_check(
     num_ctx_ptr,
     block_tables_ptr,
     block_counts_ptr,
+    live_rows_ptr,
     _report_ptr,
     block_tables_stride_0: tl.int64,
     G: tl.int32,
     blocks: tl.int32,
     num_contexts: tl.int32,
+    live: tl.int32,
     HAS_block_counts: tl.constexpr,
+    HAS_live_rows: tl.constexpr,
     W: tl.constexpr,
     page_size: tl.constexpr,
     LANES_j: tl.constexpr,
@@ -144,39 +147,56 @@ def block_fixup_check(
     if pid < end_0:
         r = pid.to(tl.int64)
         j = tl.arange(0, LANES_j)
-        num_ctx_value = tl.load(num_ctx_ptr + r)
+        if HAS_live_rows:
+            live_rows_value = tl.load(live_rows_ptr)
+            live_rows_fits = (live_rows_value.to(tl.int64) >= 0) & (
+                live_rows_value.to(tl.int64) <= G.to(tl.int64)
+            )
+            _note_2(
+                _report_ptr,
+                ~live_rows_fits,
+                tl.full((), 0, tl.int64),
+                0,
+                live_rows_value.to(tl.int64),
+            )
+            chosen = live_rows_value
+        else:
+            chosen = live
+        # alive: r < (live_rows[0] if given(live_rows) else live)
+        alive = r < chosen
+        num_ctx_value = tl.load(num_ctx_ptr + r, mask=alive, other=0)
         num_ctx_fits = (num_ctx_value >= 0) & (num_ctx_value <= blocks.to(tl.int64) * page_size - W)
-        _note_2(_report_ptr, ~num_ctx_fits, r, r, num_ctx_value)
+        _note_2(_report_ptr + 16, alive & ~num_ctx_fits, r, r, num_ctx_value)
         # position: num_ctx[r] + j
         position = num_ctx_value + j
         # row: num_contexts + r
         row = num_contexts + r
         # cap: block_counts[row] * page_size if given(block_counts) else blocks * page_size
         if HAS_block_counts:
-            block_counts_value = tl.load(block_counts_ptr + row)
+            block_counts_value = tl.load(block_counts_ptr + row, mask=alive, other=0)
             block_counts_fits = (block_counts_value >= 0) & (block_counts_value <= blocks)
-            _note_2(_report_ptr + 16, ~block_counts_fits, r, row, block_counts_value)
+            _note_2(_report_ptr + 32, alive & ~block_counts_fits, r, row, block_counts_value)
             cap = block_counts_value * page_size
         else:
             cap = blocks.to(tl.int64) * page_size
         j_in = j < W
         block_tables_inside = (position // page_size >= 0) & (position // page_size < blocks)
         _note_2(
-            _report_ptr + 32,
-            j_in & (position < cap) & ~block_tables_inside,
+            _report_ptr + 48,
+            both(j_in & (position < cap) & ~block_tables_inside, alive),
             r * W + j,
             row,
             position // page_size,
         )
         block_tables_value = tl.load(
             block_tables_ptr + row * block_tables_stride_0 + position // page_size,
-            mask=j_in & (position < cap) & block_tables_inside,
+            mask=both(j_in & (position < cap) & block_tables_inside, alive),
             other=0,
         )
         block_tables_fits = block_tables_value.to(tl.int64) >= 0
         _note_3(
-            _report_ptr + 48,
-            j_in & (position < cap) & block_tables_inside & ~block_tables_fits,
+            _report_ptr + 64,
+            both(j_in & (position < cap) & block_tables_inside & ~block_tables_fits, alive),
             r * W + j,
             row,
             position // page_size,
@@ -187,16 +207,33 @@ def block_fixup_check(
         tiles_c = (blocks + TILE_c - 1) // TILE_c
         c = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
         r_2 = (program // tiles_c).to(tl.int64)
+        if HAS_live_rows:
+            live_rows_value_2 = tl.load(live_rows_ptr)
+            live_rows_fits_2 = (live_rows_value_2.to(tl.int64) >= 0) & (
+                live_rows_value_2.to(tl.int64) <= G.to(tl.int64)
+            )
+            _note_2(
+                _report_ptr + 80,
+                ~live_rows_fits_2,
+                tl.full((), 0, tl.int64),
+                0,
+                live_rows_value_2.to(tl.int64),
+            )
+            chosen_2 = live_rows_value_2
+        else:
+            chosen_2 = live
+        # alive: r < (live_rows[0] if given(live_rows) else live)
+        alive_2 = r_2 < chosen_2
         # row: num_contexts + r
         row_2 = num_contexts + r_2
         c_in = c < blocks
         block_tables_value_2 = tl.load(
-            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
+            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=both(c_in, alive_2), other=0
         )
         block_tables_fits_2 = block_tables_value_2.to(tl.int64) >= 0
         _note_3(
-            _report_ptr + 64,
-            c_in & ~block_tables_fits_2,
+            _report_ptr + 96,
+            both(c_in & ~block_tables_fits_2, alive_2),
             r_2 * blocks + c,
             row_2,
             c.to(tl.int64),
@@ -209,10 +246,12 @@ block_fixup = Checks(
     extents={"r": "G", "j": "W", "c": "blocks"},
     stores=[("r", "j"), ("r", "c"), ("r",)],
     checks=[
+        Check("live_rows", "values", ()),
         Check("num_ctx", "values", ("r",)),
         Check("block_counts", "values", ("r",)),
         Check("block_tables", "read", ("r", "j")),
         Check("block_tables", "values", ("r", "j")),
+        Check("live_rows", "values", ()),
         Check("block_tables", "values", ("r", "c")),
     ],
 )
@@ -1414,7 +1453,6 @@ def prologue_check(
     block_tables_ptr,
     ctx_len_ptr,
     live_rows_ptr,
-    num_ctx_ptr,
     _batch_to_slot_read_ptr,
     _report_ptr,
     target_tokens_stride_0: tl.int64,
@@ -1581,54 +1619,66 @@ def prologue_check(
         )
         # num_ctx_stored: min(after, max(cap - W, 0))
         num_ctx_stored = tl.minimum(after, tl.maximum(cap - W, 0))
-        num_ctx_value = tl.load(num_ctx_ptr + r, mask=~alive, other=0)
-        num_ctx_fits = (num_ctx_value >= 0) & (num_ctx_value <= blocks.to(tl.int64) * page_size - W)
-        _note_2(_report_ptr + 208, ~alive & ~num_ctx_fits, r, r, num_ctx_value)
-        # num_ctx_read: num_ctx_stored if alive else num_ctx[r]
-        num_ctx_read = tl.where(alive, num_ctx_stored, num_ctx_value)
-        # position: num_ctx_read + j
-        position = num_ctx_read + j
+        # position_2: num_ctx_stored + j
+        position_2 = num_ctx_stored + j
         # cap_2: blocks * page_size
         cap_2 = blocks.to(tl.int64) * page_size
-        block_tables_inside_2 = (position // page_size >= 0) & (position // page_size < blocks)
+        block_tables_inside_2 = (position_2 // page_size >= 0) & (position_2 // page_size < blocks)
         _note_2(
-            _report_ptr + 224,
-            j_in & (position < cap_2) & ~block_tables_inside_2,
+            _report_ptr + 208,
+            both(j_in & (position_2 < cap_2) & ~block_tables_inside_2, alive),
             r * W + j,
             row,
-            position // page_size,
+            position_2 // page_size,
         )
         block_tables_value_2 = tl.load(
-            block_tables_ptr + row * block_tables_stride_0 + position // page_size,
-            mask=j_in & (position < cap_2) & block_tables_inside_2,
+            block_tables_ptr + row * block_tables_stride_0 + position_2 // page_size,
+            mask=both(j_in & (position_2 < cap_2) & block_tables_inside_2, alive),
             other=0,
         )
         block_tables_fits_2 = block_tables_value_2.to(tl.int64) >= 0
         _note_3(
-            _report_ptr + 240,
-            j_in & (position < cap_2) & block_tables_inside_2 & ~block_tables_fits_2,
+            _report_ptr + 224,
+            both(j_in & (position_2 < cap_2) & block_tables_inside_2 & ~block_tables_fits_2, alive),
             r * W + j,
             row,
-            position // page_size,
+            position_2 // page_size,
             block_tables_value_2.to(tl.int64),
         )
         ctx_len_inside_2 = (slot >= 0) & (slot < slots)
-        _note_1(_report_ptr + 256, alive & ~ctx_len_inside_2, r, slot)
+        _note_1(_report_ptr + 240, alive & ~ctx_len_inside_2, r, slot)
     else:
         program = pid - end_0
         tiles_c = (blocks + TILE_c - 1) // TILE_c
         c = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
         r_2 = (program // tiles_c).to(tl.int64)
+        if HAS_live_rows:
+            live_rows_value_2 = tl.load(live_rows_ptr)
+            live_rows_fits_2 = (live_rows_value_2.to(tl.int64) >= 0) & (
+                live_rows_value_2.to(tl.int64) <= G.to(tl.int64)
+            )
+            _note_2(
+                _report_ptr + 256,
+                ~live_rows_fits_2,
+                tl.full((), 0, tl.int64),
+                0,
+                live_rows_value_2.to(tl.int64),
+            )
+            chosen_2 = live_rows_value_2
+        else:
+            chosen_2 = live
+        # alive: r < i64(live_rows[0] if given(live_rows) else live)
+        alive_2 = r_2 < chosen_2
         # row: i64(num_contexts) + r
         row_2 = num_contexts + r_2
         c_in = c < blocks
         block_tables_value_3 = tl.load(
-            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
+            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=both(c_in, alive_2), other=0
         )
         block_tables_fits_3 = block_tables_value_3.to(tl.int64) >= 0
         _note_3(
             _report_ptr + 272,
-            c_in & ~block_tables_fits_3,
+            both(c_in & ~block_tables_fits_3, alive_2),
             r_2 * blocks + c,
             row_2,
             c.to(tl.int64),
@@ -1654,10 +1704,10 @@ prologue = Checks(
         Check("block_counts", "expected", ("r",)),
         Check("block_tables", "read", ("r", "t")),
         Check("block_tables", "values", ("r", "t")),
-        Check("num_ctx", "values", ("r",)),
         Check("block_tables", "read", ("r", "j")),
         Check("block_tables", "values", ("r", "j")),
         Check("ctx_len", "stored", ("r",)),
+        Check("live_rows", "values", ()),
         Check("block_tables", "values", ("r", "c")),
     ],
     distinct=("batch_to_slot",),
@@ -1674,7 +1724,6 @@ def prologue_from_table_check(
     block_counts_ptr,
     block_tables_ptr,
     live_rows_ptr,
-    num_ctx_ptr,
     _batch_to_slot_read_ptr,
     _report_ptr,
     target_tokens_stride_0: tl.int64,
@@ -1857,39 +1906,34 @@ def prologue_from_table_check(
         )
         # num_ctx_stored: min(after, max(cap - W, 0))
         num_ctx_stored = tl.minimum(after, tl.maximum(cap - W, 0))
-        num_ctx_value = tl.load(num_ctx_ptr + r, mask=~alive, other=0)
-        num_ctx_fits = (num_ctx_value >= 0) & (num_ctx_value <= blocks.to(tl.int64) * page_size - W)
-        _note_2(_report_ptr + 256, ~alive & ~num_ctx_fits, r, r, num_ctx_value)
-        # num_ctx_read: num_ctx_stored if alive else num_ctx[r]
-        num_ctx_read = tl.where(alive, num_ctx_stored, num_ctx_value)
-        # position: num_ctx_read + j
-        position = num_ctx_read + j
+        # position_2: num_ctx_stored + j
+        position_2 = num_ctx_stored + j
         # cap_2: blocks * page_size
         cap_2 = blocks.to(tl.int64) * page_size
-        block_tables_inside_2 = (position // page_size >= 0) & (position // page_size < blocks)
+        block_tables_inside_2 = (position_2 // page_size >= 0) & (position_2 // page_size < blocks)
         _note_2(
-            _report_ptr + 272,
-            j_in & (position < cap_2) & ~block_tables_inside_2,
+            _report_ptr + 256,
+            both(j_in & (position_2 < cap_2) & ~block_tables_inside_2, alive),
             r * W + j,
             row,
-            position // page_size,
+            position_2 // page_size,
         )
         block_tables_value_2 = tl.load(
-            block_tables_ptr + row * block_tables_stride_0 + position // page_size,
-            mask=j_in & (position < cap_2) & block_tables_inside_2,
+            block_tables_ptr + row * block_tables_stride_0 + position_2 // page_size,
+            mask=both(j_in & (position_2 < cap_2) & block_tables_inside_2, alive),
             other=0,
         )
         block_tables_fits_2 = block_tables_value_2.to(tl.int64) >= 0
         _note_3(
-            _report_ptr + 288,
-            j_in & (position < cap_2) & block_tables_inside_2 & ~block_tables_fits_2,
+            _report_ptr + 272,
+            both(j_in & (position_2 < cap_2) & block_tables_inside_2 & ~block_tables_fits_2, alive),
             r * W + j,
             row,
-            position // page_size,
+            position_2 // page_size,
             block_tables_value_2.to(tl.int64),
         )
         ctx_len_inside_3 = (slot_2 >= 0) & (slot_2 < slots)
-        _note_1(_report_ptr + 304, alive & ~ctx_len_inside_3, r, slot_2)
+        _note_1(_report_ptr + 288, alive & ~ctx_len_inside_3, r, slot_2)
     elif pid < end_1:
         program = pid - end_0
         tiles_h = (H + TILE_h - 1) // TILE_h
@@ -1904,7 +1948,7 @@ def prologue_from_table_check(
                 live_rows_value_2.to(tl.int64) <= G.to(tl.int64)
             )
             _note_2(
-                _report_ptr + 320,
+                _report_ptr + 304,
                 ~live_rows_fits_2,
                 tl.full((), 0, tl.int64),
                 0,
@@ -1924,7 +1968,7 @@ def prologue_from_table_check(
         )
         target_tokens_fits_4 = (target_tokens_value_4 >= 0) & (target_tokens_value_4 <= 2147483647)
         _note_3(
-            _report_ptr + 336,
+            _report_ptr + 320,
             k_in_2 & ~target_tokens_fits_4,
             r_2 * K + k_2,
             r_2,
@@ -1948,7 +1992,7 @@ def prologue_from_table_check(
         # t_at: max(n - 1, 0)
         t_at_2 = tl.maximum(n_2 - 1, 0)
         target_tokens_inside_2 = (t_at_2 >= 0) & (t_at_2 < K1)
-        _note_2(_report_ptr + 352, alive_2 & ~target_tokens_inside_2, r_2, r_2, t_at_2)
+        _note_2(_report_ptr + 336, alive_2 & ~target_tokens_inside_2, r_2, r_2, t_at_2)
         target_tokens_value_5 = tl.load(
             target_tokens_ptr + r_2 * target_tokens_stride_0 + t_at_2,
             mask=alive_2 & target_tokens_inside_2,
@@ -1956,7 +2000,7 @@ def prologue_from_table_check(
         )
         target_tokens_fits_5 = (target_tokens_value_5 >= 0) & (target_tokens_value_5 <= 2147483647)
         _note_3(
-            _report_ptr + 368,
+            _report_ptr + 352,
             alive_2 & target_tokens_inside_2 & ~target_tokens_fits_5,
             r_2,
             r_2,
@@ -1967,23 +2011,23 @@ def prologue_from_table_check(
         accepted_tokens_stored_at = target_tokens_value_5.to(tl.int32)
         # last_token: i64(accepted_tokens_stored_at)
         last_token = accepted_tokens_stored_at.to(tl.int64)
-        # embed_ids_read_2_2: last_token if j == 0 else mask_token_id
-        embed_ids_read_2_2 = tl.where(j_2.to(tl.int64) == 0, last_token, mask_token_id)
+        # embed_ids_read_3: last_token if j == 0 else mask_token_id
+        embed_ids_read_3 = tl.where(j_2.to(tl.int64) == 0, last_token, mask_token_id)
         j_in_2 = j_2 < W
         h_in = h < H
-        embed_table_inside = (embed_ids_read_2_2 >= 0) & (embed_ids_read_2_2 < vocab)
+        embed_table_inside = (embed_ids_read_3 >= 0) & (embed_ids_read_3 < vocab)
         _note_2(
-            _report_ptr + 384,
+            _report_ptr + 368,
             both(
                 j_in_2[:, None]
                 & h_in[None, :]
-                & (0 <= embed_ids_read_2_2)[:, None]
-                & (embed_ids_read_2_2 < vocab)[:, None]
+                & (0 <= embed_ids_read_3)[:, None]
+                & (embed_ids_read_3 < vocab)[:, None]
                 & (~embed_table_inside)[:, None],
                 alive_2,
             ),
             ((r_2 * W + j_2) * H)[:, None] + h[None, :],
-            embed_ids_read_2_2[:, None],
+            embed_ids_read_3[:, None],
             h.to(tl.int64)[None, :],
         )
     else:
@@ -1991,16 +2035,33 @@ def prologue_from_table_check(
         tiles_c = (blocks + TILE_c - 1) // TILE_c
         c = program_2 % tiles_c * TILE_c + tl.arange(0, TILE_c)
         r_3 = (program_2 // tiles_c).to(tl.int64)
+        if HAS_live_rows:
+            live_rows_value_3 = tl.load(live_rows_ptr)
+            live_rows_fits_3 = (live_rows_value_3.to(tl.int64) >= 0) & (
+                live_rows_value_3.to(tl.int64) <= G.to(tl.int64)
+            )
+            _note_2(
+                _report_ptr + 384,
+                ~live_rows_fits_3,
+                tl.full((), 0, tl.int64),
+                0,
+                live_rows_value_3.to(tl.int64),
+            )
+            chosen_3 = live_rows_value_3
+        else:
+            chosen_3 = live
+        # alive: r < i64(live_rows[0] if given(live_rows) else live)
+        alive_3 = r_3 < chosen_3
         # row: i64(num_contexts) + r
         row_2 = num_contexts + r_3
         c_in = c < blocks
         block_tables_value_3 = tl.load(
-            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
+            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=both(c_in, alive_3), other=0
         )
         block_tables_fits_3 = block_tables_value_3.to(tl.int64) >= 0
         _note_3(
             _report_ptr + 400,
-            c_in & ~block_tables_fits_3,
+            both(c_in & ~block_tables_fits_3, alive_3),
             r_3 * blocks + c,
             row_2,
             c.to(tl.int64),
@@ -2029,7 +2090,6 @@ prologue_from_table = Checks(
         Check("block_counts", "expected", ("r",)),
         Check("block_tables", "read", ("r", "t")),
         Check("block_tables", "values", ("r", "t")),
-        Check("num_ctx", "values", ("r",)),
         Check("block_tables", "read", ("r", "j")),
         Check("block_tables", "values", ("r", "j")),
         Check("ctx_len", "stored", ("r",)),
@@ -2038,6 +2098,7 @@ prologue_from_table = Checks(
         Check("target_tokens", "read", ("r",)),
         Check("target_tokens", "values", ("r",)),
         Check("embed_table", "read", ("r", "j", "h")),
+        Check("live_rows", "values", ()),
         Check("block_tables", "values", ("r", "c")),
     ],
     distinct=("batch_to_slot",),

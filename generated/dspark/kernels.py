@@ -135,6 +135,7 @@ def block_fixup_kernel(
     num_ctx_ptr,
     block_tables_ptr,
     block_counts_ptr,
+    live_rows_ptr,
     block_pages_ptr,
     block_in_page_ptr,
     page_tables_ptr,
@@ -146,7 +147,9 @@ def block_fixup_kernel(
     G: tl.int32,
     blocks: tl.int32,
     num_contexts: tl.int32,
+    live: tl.int32,
     HAS_block_counts: tl.constexpr,
+    HAS_live_rows: tl.constexpr,
     W: tl.constexpr,
     page_size: tl.constexpr,
     LANES_j: tl.constexpr,
@@ -157,51 +160,69 @@ def block_fixup_kernel(
     end_0 = G
     if pid < end_0:
         r = pid.to(tl.int64)
-        j = tl.arange(0, LANES_j)
-        num_ctx_value = tl.load(num_ctx_ptr + r)
-        # position: num_ctx[r] + j
-        position = num_ctx_value + j
-        # row: num_contexts + r
-        row = num_contexts + r
-        # cap: block_counts[row] * page_size if given(block_counts) else blocks * page_size
-        if HAS_block_counts:
-            block_counts_value = tl.load(block_counts_ptr + row)
-            cap = block_counts_value * page_size
+        if HAS_live_rows:
+            live_rows_value = tl.load(live_rows_ptr)
+            chosen = live_rows_value
         else:
-            cap = blocks.to(tl.int64) * page_size
-        j_in = j < W
-        block_tables_value = tl.load(
-            block_tables_ptr + row * block_tables_stride_0 + position // page_size,
-            mask=j_in,
-            other=0,
-        )
-        # page: i64(block_tables[row, position // page_size])
-        page = block_tables_value.to(tl.int64)
-        # block_pages[r, j]: page if position < cap else -1
-        tl.store(
-            block_pages_ptr + r * block_pages_stride_0 + j,
-            tl.where(position < cap, page, -1),
-            mask=j_in,
-        )
-        # block_in_page[r, j]: position % page_size
-        tl.store(
-            block_in_page_ptr + r * block_in_page_stride_0 + j, position % page_size, mask=j_in
-        )
-        # kv_lens[r]: i32(num_ctx[r] + W)
-        tl.store(kv_lens_ptr + r, (num_ctx_value + W).to(tl.int32))
+            chosen = live
+        # alive: r < (live_rows[0] if given(live_rows) else live)
+        alive = r < chosen
+        if alive:
+            j = tl.arange(0, LANES_j)
+            num_ctx_value = tl.load(num_ctx_ptr + r)
+            # position: num_ctx[r] + j
+            position = num_ctx_value + j
+            # row: num_contexts + r
+            row = num_contexts + r
+            # cap: block_counts[row] * page_size if given(block_counts) else blocks * page_size
+            if HAS_block_counts:
+                block_counts_value = tl.load(block_counts_ptr + row)
+                cap = block_counts_value * page_size
+            else:
+                cap = blocks.to(tl.int64) * page_size
+            j_in = j < W
+            block_tables_value = tl.load(
+                block_tables_ptr + row * block_tables_stride_0 + position // page_size,
+                mask=j_in,
+                other=0,
+            )
+            # page: i64(block_tables[row, position // page_size])
+            page = block_tables_value.to(tl.int64)
+            # block_pages[r, j]: page if position < cap else -1, when alive
+            tl.store(
+                block_pages_ptr + r * block_pages_stride_0 + j,
+                tl.where(position < cap, page, -1),
+                mask=j_in,
+            )
+            # block_in_page[r, j]: position % page_size, when alive
+            tl.store(
+                block_in_page_ptr + r * block_in_page_stride_0 + j, position % page_size, mask=j_in
+            )
+            # kv_lens[r]: i32(num_ctx[r] + W), when alive
+            tl.store(kv_lens_ptr + r, (num_ctx_value + W).to(tl.int32))
     else:
         program = pid - end_0
         tiles_c = (blocks + TILE_c - 1) // TILE_c
-        c = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
         r_2 = (program // tiles_c).to(tl.int64)
-        # row: num_contexts + r
-        row_2 = num_contexts + r_2
-        c_in = c < blocks
-        block_tables_value_2 = tl.load(
-            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
-        )
-        # page_tables[r, c]: block_tables[row, c]
-        tl.store(page_tables_ptr + r_2 * page_tables_stride_0 + c, block_tables_value_2, mask=c_in)
+        if HAS_live_rows:
+            live_rows_value_2 = tl.load(live_rows_ptr)
+            chosen_2 = live_rows_value_2
+        else:
+            chosen_2 = live
+        # alive: r < (live_rows[0] if given(live_rows) else live)
+        alive_2 = r_2 < chosen_2
+        if alive_2:
+            c = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
+            # row: num_contexts + r
+            row_2 = num_contexts + r_2
+            c_in = c < blocks
+            block_tables_value_2 = tl.load(
+                block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
+            )
+            # page_tables[r, c]: block_tables[row, c], when alive
+            tl.store(
+                page_tables_ptr + r_2 * page_tables_stride_0 + c, block_tables_value_2, mask=c_in
+            )
 
 
 @kernel
@@ -1225,20 +1246,17 @@ def prologue_kernel(
         page = block_tables_value.to(tl.int64)
         # num_ctx_stored: min(after, max(cap - W, 0))
         num_ctx_stored = tl.minimum(after, tl.maximum(cap - W, 0))
-        num_ctx_value = tl.load(num_ctx_ptr + r)
-        # num_ctx_read: num_ctx_stored if alive else num_ctx[r]
-        num_ctx_read = tl.where(alive, num_ctx_stored, num_ctx_value)
-        # position: num_ctx_read + j
-        position = num_ctx_read + j
+        # position_2: num_ctx_stored + j
+        position_2 = num_ctx_stored + j
         # cap_2: blocks * page_size
         cap_2 = blocks.to(tl.int64) * page_size
         block_tables_value_2 = tl.load(
-            block_tables_ptr + row * block_tables_stride_0 + position // page_size,
+            block_tables_ptr + row * block_tables_stride_0 + position_2 // page_size,
             mask=j_in,
             other=0,
         )
-        # page_2: i64(block_tables[row, position // page_size])
-        page_2 = block_tables_value_2.to(tl.int64)
+        # page_3: i64(block_tables[row, position_2 // page_size])
+        page_3 = block_tables_value_2.to(tl.int64)
         # accepted_tokens[row, t]: accepted_tokens_stored
         tl.store(
             accepted_tokens_ptr + row * accepted_tokens_stride_0 + t,
@@ -1249,7 +1267,7 @@ def prologue_kernel(
         tl.store(num_accepted_ptr + row, num_accepted_stored)
         # kv_rewind[r]: i32(-matched)
         tl.store(kv_rewind_ptr + r, (-matched).to(tl.int32))
-        # ctx_len, num_ctx, target_kv_lens: no thread may store before every thread has loaded.
+        # ctx_len, target_kv_lens: no thread may store before every thread has loaded.
         tl.debug_barrier()
         # target_kv_lens[row]: target_kv_lens[row] + 1
         tl.store(target_kv_lens_ptr + row, target_kv_lens_value + 1)
@@ -1283,33 +1301,45 @@ def prologue_kernel(
         tl.store(num_ctx_ptr + r, num_ctx_stored, mask=alive)
         # seq_lens[row]: i32(K1), when alive
         tl.store(seq_lens_ptr + row, tl.full((), K1, tl.int32), mask=alive)
-        # block_pages[r, j]: page_2 if position < cap_2 else -1
+        # block_pages[r, j]: page_3 if position_2 < cap_2 else -1, when alive
         tl.store(
             block_pages_ptr + r * block_pages_stride_0 + j,
-            tl.where(position < cap_2, page_2, -1),
-            mask=j_in,
+            tl.where(position_2 < cap_2, page_3, -1),
+            mask=both(j_in, alive),
         )
-        # block_in_page[r, j]: position % page_size
+        # block_in_page[r, j]: position_2 % page_size, when alive
         tl.store(
-            block_in_page_ptr + r * block_in_page_stride_0 + j, position % page_size, mask=j_in
+            block_in_page_ptr + r * block_in_page_stride_0 + j,
+            position_2 % page_size,
+            mask=both(j_in, alive),
         )
-        # kv_lens[r]: i32(num_ctx_read + W)
-        tl.store(kv_lens_ptr + r, (num_ctx_read + W).to(tl.int32))
+        # kv_lens[r]: i32(num_ctx_stored + W), when alive
+        tl.store(kv_lens_ptr + r, (num_ctx_stored + W).to(tl.int32), mask=alive)
         # embed_ids[G]: mask_token_id
         tl.store(embed_ids_ptr + G.to(tl.int64), mask_token_id, mask=pid == 0)
     else:
         program = pid - end_0
         tiles_c = (blocks + TILE_c - 1) // TILE_c
-        c = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
         r_2 = (program // tiles_c).to(tl.int64)
-        # row: i64(num_contexts) + r
-        row_2 = num_contexts + r_2
-        c_in = c < blocks
-        block_tables_value_3 = tl.load(
-            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
-        )
-        # page_tables[r, c]: block_tables[row, c]
-        tl.store(page_tables_ptr + r_2 * page_tables_stride_0 + c, block_tables_value_3, mask=c_in)
+        if HAS_live_rows:
+            live_rows_value_2 = tl.load(live_rows_ptr)
+            chosen_2 = live_rows_value_2
+        else:
+            chosen_2 = live
+        # alive: r < i64(live_rows[0] if given(live_rows) else live)
+        alive_2 = r_2 < chosen_2
+        if alive_2:
+            c = program % tiles_c * TILE_c + tl.arange(0, TILE_c)
+            # row: i64(num_contexts) + r
+            row_2 = num_contexts + r_2
+            c_in = c < blocks
+            block_tables_value_3 = tl.load(
+                block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
+            )
+            # page_tables[r, c]: block_tables[row, c], when alive
+            tl.store(
+                page_tables_ptr + r_2 * page_tables_stride_0 + c, block_tables_value_3, mask=c_in
+            )
 
 
 @kernel
@@ -1453,20 +1483,17 @@ def prologue_from_table_kernel(
         page = block_tables_value.to(tl.int64)
         # num_ctx_stored: min(after, max(cap - W, 0))
         num_ctx_stored = tl.minimum(after, tl.maximum(cap - W, 0))
-        num_ctx_value = tl.load(num_ctx_ptr + r)
-        # num_ctx_read: num_ctx_stored if alive else num_ctx[r]
-        num_ctx_read = tl.where(alive, num_ctx_stored, num_ctx_value)
-        # position: num_ctx_read + j
-        position = num_ctx_read + j
+        # position_2: num_ctx_stored + j
+        position_2 = num_ctx_stored + j
         # cap_2: blocks * page_size
         cap_2 = blocks.to(tl.int64) * page_size
         block_tables_value_2 = tl.load(
-            block_tables_ptr + row * block_tables_stride_0 + position // page_size,
+            block_tables_ptr + row * block_tables_stride_0 + position_2 // page_size,
             mask=j_in,
             other=0,
         )
-        # page_2: i64(block_tables[row, position // page_size])
-        page_2 = block_tables_value_2.to(tl.int64)
+        # page_3: i64(block_tables[row, position_2 // page_size])
+        page_3 = block_tables_value_2.to(tl.int64)
         # accepted_tokens[row, t]: accepted_tokens_stored
         tl.store(
             accepted_tokens_ptr + row * accepted_tokens_stride_0 + t,
@@ -1477,7 +1504,7 @@ def prologue_from_table_kernel(
         tl.store(num_accepted_ptr + row, num_accepted_stored)
         # kv_rewind[r]: i32(-matched)
         tl.store(kv_rewind_ptr + r, (-matched).to(tl.int32))
-        # ctx_len, num_ctx, target_kv_lens: no thread may store before every thread has loaded.
+        # ctx_len, target_kv_lens: no thread may store before every thread has loaded.
         tl.debug_barrier()
         # target_kv_lens[row]: target_kv_lens[row] + 1
         tl.store(target_kv_lens_ptr + row, target_kv_lens_value + 1)
@@ -1513,18 +1540,20 @@ def prologue_from_table_kernel(
         tl.store(num_ctx_ptr + r, num_ctx_stored, mask=alive)
         # seq_lens[row]: i32(K1), when alive
         tl.store(seq_lens_ptr + row, tl.full((), K1, tl.int32), mask=alive)
-        # block_pages[r, j]: page_2 if position < cap_2 else -1
+        # block_pages[r, j]: page_3 if position_2 < cap_2 else -1, when alive
         tl.store(
             block_pages_ptr + r * block_pages_stride_0 + j,
-            tl.where(position < cap_2, page_2, -1),
-            mask=j_in,
+            tl.where(position_2 < cap_2, page_3, -1),
+            mask=both(j_in, alive),
         )
-        # block_in_page[r, j]: position % page_size
+        # block_in_page[r, j]: position_2 % page_size, when alive
         tl.store(
-            block_in_page_ptr + r * block_in_page_stride_0 + j, position % page_size, mask=j_in
+            block_in_page_ptr + r * block_in_page_stride_0 + j,
+            position_2 % page_size,
+            mask=both(j_in, alive),
         )
-        # kv_lens[r]: i32(num_ctx_read + W)
-        tl.store(kv_lens_ptr + r, (num_ctx_read + W).to(tl.int32))
+        # kv_lens[r]: i32(num_ctx_stored + W), when alive
+        tl.store(kv_lens_ptr + r, (num_ctx_stored + W).to(tl.int32), mask=alive)
         # embed_ids[G]: mask_token_id
         tl.store(embed_ids_ptr + G.to(tl.int64), mask_token_id, mask=pid == 0)
     elif pid < end_1:
@@ -1575,20 +1604,20 @@ def prologue_from_table_kernel(
             accepted_tokens_stored_at_2 = target_tokens_value_5.to(tl.int32)
             # last_token: i64(accepted_tokens_stored_at)
             last_token_2 = accepted_tokens_stored_at_2.to(tl.int64)
-            # embed_ids_read_2_2: last_token if j == 0 else mask_token_id
-            embed_ids_read_2_2 = tl.where(j_2.to(tl.int64) == 0, last_token_2, mask_token_id)
+            # embed_ids_read_3: last_token if j == 0 else mask_token_id
+            embed_ids_read_3 = tl.where(j_2.to(tl.int64) == 0, last_token_2, mask_token_id)
             j_in_2 = j_2 < W
             h_in = h < H
             embed_table_value = tl.load(
-                embed_table_ptr + embed_ids_read_2_2[:, None] * embed_table_stride_0 + h[None, :],
-                mask=j_in_2[:, None] & h_in[None, :] & (embed_ids_read_2_2 < vocab)[:, None],
+                embed_table_ptr + embed_ids_read_3[:, None] * embed_table_stride_0 + h[None, :],
+                mask=j_in_2[:, None] & h_in[None, :] & (embed_ids_read_3 < vocab)[:, None],
                 other=0.0,
             )
-            # noise[r, j, h]: embed_table[embed_ids_read_2_2, h] if 0 <= embed_ids_read_2_2 and embed_ids_read_2_2 < vocab else 0.0, when alive
+            # noise[r, j, h]: embed_table[embed_ids_read_3, h] if 0 <= embed_ids_read_3 and embed_ids_read_3 < vocab else 0.0, when alive
             tl.store(
                 noise_ptr + r_2 * noise_stride_0 + j_2[:, None] * noise_stride_1 + h[None, :],
                 tl.where(
-                    ((0 <= embed_ids_read_2_2) & (embed_ids_read_2_2 < vocab))[:, None],
+                    ((0 <= embed_ids_read_3) & (embed_ids_read_3 < vocab))[:, None],
                     embed_table_value,
                     0.0,
                 ),
@@ -1597,16 +1626,26 @@ def prologue_from_table_kernel(
     else:
         program_2 = pid - end_1
         tiles_c = (blocks + TILE_c - 1) // TILE_c
-        c = program_2 % tiles_c * TILE_c + tl.arange(0, TILE_c)
         r_3 = (program_2 // tiles_c).to(tl.int64)
-        # row: i64(num_contexts) + r
-        row_2 = num_contexts + r_3
-        c_in = c < blocks
-        block_tables_value_3 = tl.load(
-            block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
-        )
-        # page_tables[r, c]: block_tables[row, c]
-        tl.store(page_tables_ptr + r_3 * page_tables_stride_0 + c, block_tables_value_3, mask=c_in)
+        if HAS_live_rows:
+            live_rows_value_3 = tl.load(live_rows_ptr)
+            chosen_3 = live_rows_value_3
+        else:
+            chosen_3 = live
+        # alive: r < i64(live_rows[0] if given(live_rows) else live)
+        alive_3 = r_3 < chosen_3
+        if alive_3:
+            c = program_2 % tiles_c * TILE_c + tl.arange(0, TILE_c)
+            # row: i64(num_contexts) + r
+            row_2 = num_contexts + r_3
+            c_in = c < blocks
+            block_tables_value_3 = tl.load(
+                block_tables_ptr + row_2 * block_tables_stride_0 + c, mask=c_in, other=0
+            )
+            # page_tables[r, c]: block_tables[row, c], when alive
+            tl.store(
+                page_tables_ptr + r_3 * page_tables_stride_0 + c, block_tables_value_3, mask=c_in
+            )
 
 
 @kernel

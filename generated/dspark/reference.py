@@ -50,12 +50,14 @@ def block_fixup(
     num_ctx: Tensor,
     block_tables: Tensor,
     block_counts: Tensor | None,
+    live_rows: Tensor | None,
     block_pages: Tensor,
     block_in_page: Tensor,
     page_tables: Tensor,
     kv_lens: Tensor,
     num_contexts: int,
     page_size: int,
+    live: int,
     G: int,
     blocks: int,
     W: int,
@@ -66,27 +68,31 @@ def block_fixup(
     j = torch.arange(W, device=device).view(1, -1, 1)
     c = torch.arange(blocks, device=device).view(1, 1, -1)
     row = num_contexts + r
-    num_ctx_r = _load(num_ctx, r)
+    # alive: r < (live_rows[0] if given(live_rows) else live)
+    alive = r < (_load(live_rows, 0).to(torch.int64) if live_rows is not None else live)
+    num_ctx_r = _load(num_ctx, r, where=alive)
     # position: num_ctx[r] + j
     position = num_ctx_r + j
     # cap: block_counts[row] * page_size if given(block_counts) else blocks * page_size
     cap = (
-        _load(block_counts, row) * page_size
+        _load(block_counts, row, where=alive) * page_size
         if block_counts is not None
         else _full(blocks * page_size, torch.int64, device)
     )
     # page: i64(block_tables[row, position // page_size])
-    page = _load(block_tables, row, position // page_size, where=position < cap).to(torch.int64)
-    # page_tables[r, c]: block_tables[row, c]
-    page_tables_new = _load(block_tables, row, c)
+    page = _load(block_tables, row, position // page_size, where=alive & (position < cap)).to(
+        torch.int64
+    )
+    # page_tables[r, c]: block_tables[row, c], when alive
+    page_tables_new = _load(block_tables, row, c, where=alive)
     # Every load came before; now the stores.
-    # block_pages[r, j]: page if position < cap else -1
-    _store(block_pages, (r, j), torch.where(position < cap, page, -1))
-    # block_in_page[r, j]: position % page_size
-    _store(block_in_page, (r, j), position % page_size)
-    _store(page_tables, (r, c), page_tables_new)
-    # kv_lens[r]: i32(num_ctx[r] + W)
-    _store(kv_lens, (r,), (num_ctx_r + W).to(torch.int32))
+    # block_pages[r, j]: page if position < cap else -1, when alive
+    _store(block_pages, (r, j), torch.where(position < cap, page, -1), where=alive)
+    # block_in_page[r, j]: position % page_size, when alive
+    _store(block_in_page, (r, j), position % page_size, where=alive)
+    _store(page_tables, (r, c), page_tables_new, where=alive)
+    # kv_lens[r]: i32(num_ctx[r] + W), when alive
+    _store(kv_lens, (r,), (num_ctx_r + W).to(torch.int32), where=alive)
 
 
 def block_norm_rope_write(
@@ -671,16 +677,16 @@ def prologue(
     page = _load(block_tables, row, col // page_size, where=alive & ~dropped).to(torch.int64)
     # num_ctx_stored: min(after, max(cap - W, 0))
     num_ctx_stored = torch.minimum(after, (cap - W).clamp(min=0))
-    # num_ctx_read: num_ctx_stored if alive else num_ctx[r]
-    num_ctx_read = torch.where(alive, num_ctx_stored, _load(num_ctx, r, where=~alive))
-    position = num_ctx_read + j
     cap_2 = blocks * page_size
-    # page_2: i64(block_tables[row, position // page_size])
-    page_2 = _load(block_tables, row, position // page_size, where=position < cap_2).to(torch.int64)
+    position_2 = num_ctx_stored + j
+    # page_3: i64(block_tables[row, position_2 // page_size])
+    page_3 = _load(block_tables, row, position_2 // page_size, where=alive & (position_2 < cap_2)).to(
+        torch.int64
+    )
     # target_kv_lens[row]: target_kv_lens[row] + 1
     target_kv_lens_new = _load(target_kv_lens, row) + 1
-    # page_tables[r, c]: block_tables[row, c]
-    page_tables_new = _load(block_tables, row, c)
+    # page_tables[r, c]: block_tables[row, c], when alive
+    page_tables_new = _load(block_tables, row, c, where=alive)
     # Every load came before; now the stores.
     # accepted_tokens[row, t]: accepted_tokens_stored
     _store(accepted_tokens, (row, t), accepted_tokens_stored)
@@ -709,13 +715,13 @@ def prologue(
     _store(num_ctx, (r,), num_ctx_stored, where=alive)
     # seq_lens[row]: i32(K1), when alive
     _store(seq_lens, (row,), K1, where=alive)
-    # block_pages[r, j]: page_2 if position < cap_2 else -1
-    _store(block_pages, (r, j), torch.where(position < cap_2, page_2, -1))
-    # block_in_page[r, j]: position % page_size
-    _store(block_in_page, (r, j), position % page_size)
-    _store(page_tables, (r, c), page_tables_new)
-    # kv_lens[r]: i32(num_ctx_read + W)
-    _store(kv_lens, (r,), (num_ctx_read + W).to(torch.int32))
+    # block_pages[r, j]: page_3 if position_2 < cap_2 else -1, when alive
+    _store(block_pages, (r, j), torch.where(position_2 < cap_2, page_3, -1), where=alive)
+    # block_in_page[r, j]: position_2 % page_size, when alive
+    _store(block_in_page, (r, j), position_2 % page_size, where=alive)
+    _store(page_tables, (r, c), page_tables_new, where=alive)
+    # kv_lens[r]: i32(num_ctx_stored + W), when alive
+    _store(kv_lens, (r,), (num_ctx_stored + W).to(torch.int32), where=alive)
 
 
 def prologue_from_table(
@@ -806,26 +812,26 @@ def prologue_from_table(
     dropped = (drop_overflow == 1) & (before + t >= cap)
     # page: i64(block_tables[row, col // page_size])
     page = _load(block_tables, row, col // page_size, where=alive & ~dropped).to(torch.int64)
-    # embed_ids_read_2_2: last_token if j == 0 else mask_token_id
-    embed_ids_read_2_2 = torch.where(j == 0, last_token, mask_token_id)
+    # embed_ids_read_3: last_token if j == 0 else mask_token_id
+    embed_ids_read_3 = torch.where(j == 0, last_token, mask_token_id)
     # num_ctx_stored: min(after, max(cap - W, 0))
     num_ctx_stored = torch.minimum(after, (cap - W).clamp(min=0))
-    # num_ctx_read: num_ctx_stored if alive else num_ctx[r]
-    num_ctx_read = torch.where(alive, num_ctx_stored, _load(num_ctx, r, where=~alive))
-    position = num_ctx_read + j
     cap_2 = blocks * page_size
-    # page_2: i64(block_tables[row, position // page_size])
-    page_2 = _load(block_tables, row, position // page_size, where=position < cap_2).to(torch.int64)
+    position_2 = num_ctx_stored + j
+    # page_3: i64(block_tables[row, position_2 // page_size])
+    page_3 = _load(block_tables, row, position_2 // page_size, where=alive & (position_2 < cap_2)).to(
+        torch.int64
+    )
     # target_kv_lens[row]: target_kv_lens[row] + 1
     target_kv_lens_new = _load(target_kv_lens, row) + 1
     # ctx_positions[r, t]: ctx_len[slot] + t
     ctx_positions_new = _load(ctx_len, slot, where=K1 > 0) + t
-    noise_taken = (0 <= embed_ids_read_2_2) & (embed_ids_read_2_2 < vocab)
-    embed_table_embed_ids_read_2_2_h = _load(
-        embed_table, embed_ids_read_2_2, h, where=alive & noise_taken
+    noise_taken = (0 <= embed_ids_read_3) & (embed_ids_read_3 < vocab)
+    embed_table_embed_ids_read_3_h = _load(
+        embed_table, embed_ids_read_3, h, where=alive & noise_taken
     )
-    # page_tables[r, c]: block_tables[row, c]
-    page_tables_new = _load(block_tables, row, c)
+    # page_tables[r, c]: block_tables[row, c], when alive
+    page_tables_new = _load(block_tables, row, c, where=alive)
     # Every load came before; now the stores.
     # accepted_tokens[row, t]: accepted_tokens_stored
     _store(accepted_tokens, (row, t), accepted_tokens_stored)
@@ -855,20 +861,17 @@ def prologue_from_table(
     _store(num_ctx, (r,), num_ctx_stored, where=alive)
     # seq_lens[row]: i32(K1), when alive
     _store(seq_lens, (row,), K1, where=alive)
-    # noise[r, j, h]: embed_table[embed_ids_read_2_2, h] if 0 <= embed_ids_read_2_2 and embed_ids_read_2_2 < vocab else 0.0, when alive
+    # noise[r, j, h]: embed_table[embed_ids_read_3, h] if 0 <= embed_ids_read_3 and embed_ids_read_3 < vocab else 0.0, when alive
     _store(
-        noise,
-        (r, j, h),
-        torch.where(noise_taken, embed_table_embed_ids_read_2_2_h, 0.0),
-        where=alive,
+        noise, (r, j, h), torch.where(noise_taken, embed_table_embed_ids_read_3_h, 0.0), where=alive
     )
-    # block_pages[r, j]: page_2 if position < cap_2 else -1
-    _store(block_pages, (r, j), torch.where(position < cap_2, page_2, -1))
-    # block_in_page[r, j]: position % page_size
-    _store(block_in_page, (r, j), position % page_size)
-    _store(page_tables, (r, c), page_tables_new)
-    # kv_lens[r]: i32(num_ctx_read + W)
-    _store(kv_lens, (r,), (num_ctx_read + W).to(torch.int32))
+    # block_pages[r, j]: page_3 if position_2 < cap_2 else -1, when alive
+    _store(block_pages, (r, j), torch.where(position_2 < cap_2, page_3, -1), where=alive)
+    # block_in_page[r, j]: position_2 % page_size, when alive
+    _store(block_in_page, (r, j), position_2 % page_size, where=alive)
+    _store(page_tables, (r, c), page_tables_new, where=alive)
+    # kv_lens[r]: i32(num_ctx_stored + W), when alive
+    _store(kv_lens, (r,), (num_ctx_stored + W).to(torch.int32), where=alive)
 
 
 def refresh_block_tables(

@@ -12,18 +12,26 @@ from types import SimpleNamespace
 from torch import Tensor
 
 from . import eager, ops
+from ._runtime import chained, without
 from ._step import Step, StepTensor, Switches
 
-SWITCHES = Switches("KGEN_DSPARK", ("fused", "overlap", "fused_norm"), {"fused_norm": "fused"})
+SWITCHES = Switches("KGEN_DSPARK", ("fused", "overlap", "local_table", "fused_norm"), {"local_table": "fused", "fused_norm": "fused"})
 
 # What a group runs: the torch chain of eager.py, or one kernel.
 EAGER = {
     "refresh_block_tables": eager.refresh_block_tables,
-    "accept_prefix": eager.accept_prefix,
     "context_positions": eager.context_positions,
-    "gen_bookkeeping": eager.gen_bookkeeping,
+    "prologue": chained(
+        eager.accept_prefix, eager.gen_bookkeeping, without(eager.block_fixup, "block_counts")
+    ),
     "noise_block": eager.noise_block,
-    "block_fixup": eager.block_fixup,
+    "prologue_from_table": chained(
+        eager.accept_prefix,
+        eager.context_positions,
+        eager.gen_bookkeeping,
+        eager.noise_block_from_table,
+        without(eager.block_fixup, "block_counts"),
+    ),
     "context_kv_stage": eager.context_kv_stage,
     "context_kv_write": eager.context_kv_write,
     "context_kv_norm_rope_write": eager.context_kv_norm_rope_write,
@@ -32,11 +40,10 @@ EAGER = {
 }
 FUSED = {
     "refresh_block_tables": ops.refresh_block_tables,
-    "accept_prefix": ops.accept_prefix,
     "context_positions": ops.context_positions,
-    "gen_bookkeeping": ops.gen_bookkeeping,
+    "prologue": ops.prologue,
     "noise_block": ops.noise_block,
-    "block_fixup": ops.block_fixup,
+    "prologue_from_table": ops.prologue_from_table,
     "context_kv_stage": ops.context_kv_stage,
     "context_kv_write": ops.context_kv_write,
     "context_kv_norm_rope_write": ops.context_kv_norm_rope_write,
@@ -68,13 +75,14 @@ class DecodeStep(Step):
         block_offsets: i32[pools, seqs, 2, blocks].
         block_counts: i64[rows].
         block_tables: i32[rows, blocks].
+        ctx_len: i64[slots].
+        batch_to_slot: i64[max_batch].
         draft_tokens: i32[G, K].
         accepted_tokens: i32[batch, K1].
         num_accepted: i32[batch].
         target_kv_lens: i32[batch].
-        ctx_len: i64[slots].
-        batch_to_slot: i64[max_batch].
         seq_lens: i32[batch].
+        embed_table: bf16[vocab, H]; for `local_table` alone.
         pool: list of bf16[pages, 1, 1, page_size, D].
         norm_weight: bf16[L, R]; for `fused_norm` alone.
         freqs: f32[max_pos, half, 2]; for `fused_norm` alone.
@@ -102,15 +110,15 @@ class DecodeStep(Step):
         "block_offsets": StepTensor("i32[pools, seqs, 2, blocks]"),
         "block_counts": StepTensor("i64[rows]"),
         "block_tables": StepTensor("i32[rows, blocks]"),
+        "ctx_len": StepTensor("i64[slots]"),
+        "batch_to_slot": StepTensor("i64[max_batch]"),
+        "ctx_positions": StepTensor("i64[G, K1]", buffer=True),
         "target_tokens": StepTensor("i64[G, K1]", buffer=True),
         "draft_tokens": StepTensor("i32[G, K]"),
         "accepted_tokens": StepTensor("i32[batch, K1]"),
         "num_accepted": StepTensor("i32[batch]"),
         "kv_rewind": StepTensor("i32[G]", buffer=True),
         "target_kv_lens": StepTensor("i32[batch]"),
-        "ctx_len": StepTensor("i64[slots]"),
-        "batch_to_slot": StepTensor("i64[max_batch]"),
-        "ctx_positions": StepTensor("i64[G, K1]", buffer=True),
         "bonus": StepTensor("i64[G]", buffer=True),
         "embed_ids": StepTensor("i64[G + 1]", buffer=True),
         "query_positions": StepTensor("i64[G, W]", buffer=True),
@@ -119,12 +127,13 @@ class DecodeStep(Step):
         "write_offsets": StepTensor("i64[G, K1]", buffer=True),
         "num_ctx": StepTensor("i64[G]", buffer=True),
         "seq_lens": StepTensor("i32[batch]"),
-        "embed_rows": StepTensor("bf16[G + 1, H]", buffer=True),
-        "noise": StepTensor("bf16[G, W, H]", buffer=True),
         "block_pages": StepTensor("i64[G, W]", buffer=True),
         "block_in_page": StepTensor("i64[G, W]", buffer=True),
         "page_tables": StepTensor("i32[G, blocks]", buffer=True),
         "kv_lens": StepTensor("i32[G]", buffer=True),
+        "embed_rows": StepTensor("bf16[G + 1, H]", buffer=True),
+        "noise": StepTensor("bf16[G, W, H]", buffer=True),
+        "embed_table": StepTensor("bf16[vocab, H]", spare="local_table"),
         "latents": StepTensor("bf16[N, L, D]", buffer=True),
         "staged": StepTensor("bf16[L, N, D]", buffer=True),
         "normed": StepTensor("bf16[L, N, D]", buffer=True),
@@ -139,13 +148,14 @@ class DecodeStep(Step):
         "seqs": ("block_offsets", 1),
         "blocks": ("block_offsets", 3),
         "rows": ("block_counts", 0),
-        "batch": ("accepted_tokens", 0),
         "slots": ("ctx_len", 0),
         "max_batch": ("batch_to_slot", 0),
+        "batch": ("accepted_tokens", 0),
         "pages": ("pool", 0),
         "page_size": ("pool", 3),
         "D": ("pool", 4),
         "L": ("pool", -1),
+        "vocab": ("embed_table", 0),
         "R": ("norm_weight", 1),
         "max_pos": ("freqs", 0),
         "half": ("freqs", 1),
@@ -169,11 +179,11 @@ class DecodeStep(Step):
     WRITES = (
         "block_counts",
         "block_tables",
+        "ctx_len",
         "draft_tokens",
         "accepted_tokens",
         "num_accepted",
         "target_kv_lens",
-        "ctx_len",
         "seq_lens",
         "pool",
     )
@@ -215,14 +225,15 @@ class DecodeStep(Step):
         block_offsets: Tensor,
         block_counts: Tensor,
         block_tables: Tensor,
+        ctx_len: Tensor,
+        batch_to_slot: Tensor,
         draft_tokens: Tensor,
         accepted_tokens: Tensor,
         num_accepted: Tensor,
         target_kv_lens: Tensor,
-        ctx_len: Tensor,
-        batch_to_slot: Tensor,
         seq_lens: Tensor,
         pool: list[Tensor],
+        embed_table: Tensor | None = None,
         freqs: Tensor | None = None,
         norm_weight: Tensor | None = None,
         G: int | None = None,
@@ -253,13 +264,14 @@ class DecodeStep(Step):
                 "block_offsets": block_offsets,
                 "block_counts": block_counts,
                 "block_tables": block_tables,
+                "ctx_len": ctx_len,
+                "batch_to_slot": batch_to_slot,
                 "draft_tokens": draft_tokens,
                 "accepted_tokens": accepted_tokens,
                 "num_accepted": num_accepted,
                 "target_kv_lens": target_kv_lens,
-                "ctx_len": ctx_len,
-                "batch_to_slot": batch_to_slot,
                 "seq_lens": seq_lens,
+                "embed_table": embed_table,
                 "pool": pool,
                 "norm_weight": norm_weight,
                 "freqs": freqs,
@@ -306,8 +318,12 @@ class DecodeStep(Step):
         _stages = self._serial
         if _on["overlap"]:
             _stages = self._overlapped
+            if _on["local_table"]:
+                _stages = self._overlapped_local_table
             if _on["fused_norm"]:
                 _stages = self._overlapped_fused_norm
+            if _on["fused_norm"] and _on["local_table"]:
+                _stages = self._overlapped_fused_norm_local_table
         self._run(
             {
                 "G": G,
@@ -335,12 +351,13 @@ class DecodeStep(Step):
         """The stages in order, on one stream."""
         self._stage_refresh_block_tables(v)
         self._stage_sample(v)
-        self._stage_accept_prefix(v)
-        self._stage_context_positions(v)
-        self._stage_gen_bookkeeping(v)
-        self._stage_embed(v)
-        self._stage_noise_block(v)
-        self._stage_block_fixup(v)
+        if not self._on["local_table"]:
+            self._stage_context_positions(v)
+            self._stage_prologue(v)
+            self._stage_embed(v)
+            self._stage_noise_block(v)
+        if self._on["local_table"]:
+            self._stage_prologue_from_table(v)
         self._stage_begin_block(v)
         self._stage_project(v)
         if not self._on["fused_norm"]:
@@ -372,13 +389,38 @@ class DecodeStep(Step):
             streams.record("norm_rope")
         self._stage_refresh_block_tables(v)
         self._stage_sample(v)
-        self._stage_accept_prefix(v)
-        # context_positions reads ctx_len, gen_bookkeeping writes it
+        # context_positions reads ctx_len, prologue writes it
         streams.wait("context_positions")
-        self._stage_gen_bookkeeping(v)
+        self._stage_prologue(v)
         self._stage_embed(v)
         self._stage_noise_block(v)
-        self._stage_block_fixup(v)
+        self._stage_begin_block(v)
+        # norm_rope writes normed, context_kv_write reads it
+        streams.wait("norm_rope")
+        self._stage_context_kv_write(v)
+        for l in range(v.L):
+            self._stage_layer_latents(v, l)
+            self._stage_layer_norm_rope(v, l)
+            self._stage_block_write(v, l)
+            self._stage_attend(v, l)
+        self._stage_propose(v)
+
+    def _overlapped_local_table(self, v: SimpleNamespace) -> None:
+        """Likewise, on two streams."""
+        streams = self._streams
+        streams.fork()
+        with streams.aux():
+            self._stage_project(v)
+            self._stage_context_kv_stage(v)
+        self._stage_refresh_block_tables(v)
+        self._stage_sample(v)
+        self._stage_prologue_from_table(v)
+        streams.record("prologue_from_table")
+        with streams.aux():
+            # prologue_from_table writes ctx_positions, norm_rope reads it
+            streams.wait("prologue_from_table")
+            self._stage_norm_rope(v)
+            streams.record("norm_rope")
         self._stage_begin_block(v)
         # norm_rope writes normed, context_kv_write reads it
         streams.wait("norm_rope")
@@ -401,13 +443,31 @@ class DecodeStep(Step):
             streams.record("project")
         self._stage_refresh_block_tables(v)
         self._stage_sample(v)
-        self._stage_accept_prefix(v)
-        # context_positions reads ctx_len, gen_bookkeeping writes it
+        # context_positions reads ctx_len, prologue writes it
         streams.wait("context_positions")
-        self._stage_gen_bookkeeping(v)
+        self._stage_prologue(v)
         self._stage_embed(v)
         self._stage_noise_block(v)
-        self._stage_block_fixup(v)
+        self._stage_begin_block(v)
+        # project writes latents, context_kv_norm_rope_write reads it
+        streams.wait("project")
+        self._stage_context_kv_norm_rope_write(v)
+        for l in range(v.L):
+            self._stage_layer_latents(v, l)
+            self._stage_block_norm_rope_write(v, l)
+            self._stage_attend(v, l)
+        self._stage_propose(v)
+
+    def _overlapped_fused_norm_local_table(self, v: SimpleNamespace) -> None:
+        """Likewise, on two streams."""
+        streams = self._streams
+        streams.fork()
+        with streams.aux():
+            self._stage_project(v)
+            streams.record("project")
+        self._stage_refresh_block_tables(v)
+        self._stage_sample(v)
+        self._stage_prologue_from_table(v)
         self._stage_begin_block(v)
         # project writes latents, context_kv_norm_rope_write reads it
         streams.wait("project")
@@ -435,18 +495,6 @@ class DecodeStep(Step):
         """The target's own token after each draft token, the argmax over the vocabulary."""
         self._calls["sample"](**v.calls["sample"])
 
-    def _stage_accept_prefix(self, v: SimpleNamespace) -> None:
-        """Accepts the longest prefix on which the draft and the target agree, and one token more."""
-        self._groups["accept_prefix"](
-            target_tokens=v.target_tokens,
-            draft_tokens=v.draft_tokens,
-            accepted_tokens=v.accepted_tokens,
-            num_accepted=v.num_accepted,
-            kv_rewind=v.kv_rewind,
-            target_kv_lens=v.target_kv_lens,
-            num_contexts=v.num_contexts,
-        )
-
     def _stage_context_positions(self, v: SimpleNamespace) -> None:
         """The positions of the K1 context tokens that each generation request may add in this step."""
         self._groups["context_positions"](
@@ -456,11 +504,15 @@ class DecodeStep(Step):
             num_contexts=v.num_contexts,
         )
 
-    def _stage_gen_bookkeeping(self, v: SimpleNamespace) -> None:
-        """One decode step's bookkeeping for the generation requests, before the embedding."""
-        self._groups["gen_bookkeeping"](
+    def _stage_prologue(self, v: SimpleNamespace) -> None:
+        """Acceptance, the step's bookkeeping and the block's places, in one launch."""
+        self._groups["prologue"](
+            target_tokens=v.target_tokens,
+            draft_tokens=v.draft_tokens,
             accepted_tokens=v.accepted_tokens,
             num_accepted=v.num_accepted,
+            kv_rewind=v.kv_rewind,
+            target_kv_lens=v.target_kv_lens,
             batch_to_slot=v.batch_to_slot,
             block_counts=v.block_counts,
             block_tables=v.block_tables,
@@ -473,6 +525,10 @@ class DecodeStep(Step):
             write_offsets=v.write_offsets,
             num_ctx=v.num_ctx,
             seq_lens=v.seq_lens,
+            block_pages=v.block_pages,
+            block_in_page=v.block_in_page,
+            page_tables=v.page_tables,
+            kv_lens=v.kv_lens,
             num_contexts=v.num_contexts,
             max_ctx=v.max_ctx,
             mask_token_id=v.mask_token_id,
@@ -487,16 +543,37 @@ class DecodeStep(Step):
         """The draft block's input: each request's own embedding row, then the mask token's."""
         self._groups["noise_block"](embed_rows=v.embed_rows, noise=v.noise)
 
-    def _stage_block_fixup(self, v: SimpleNamespace) -> None:
-        """Where the draft block's own latents go, and the page tables and lengths that attention reads."""
-        self._groups["block_fixup"](
-            num_ctx=v.num_ctx,
+    def _stage_prologue_from_table(self, v: SimpleNamespace) -> None:
+        """Acceptance, context positions, the step's bookkeeping, the noise block and the block's places, in one launch."""
+        self._groups["prologue_from_table"](
+            target_tokens=v.target_tokens,
+            draft_tokens=v.draft_tokens,
+            accepted_tokens=v.accepted_tokens,
+            num_accepted=v.num_accepted,
+            kv_rewind=v.kv_rewind,
+            target_kv_lens=v.target_kv_lens,
+            ctx_len=v.ctx_len,
+            batch_to_slot=v.batch_to_slot,
+            ctx_positions=v.ctx_positions,
+            block_counts=v.block_counts,
             block_tables=v.block_tables,
+            bonus=v.bonus,
+            embed_ids=v.embed_ids,
+            query_positions=v.query_positions,
+            keep=v.keep,
+            write_pages=v.write_pages,
+            write_offsets=v.write_offsets,
+            num_ctx=v.num_ctx,
+            seq_lens=v.seq_lens,
+            embed_table=v.embed_table,
+            noise=v.noise,
             block_pages=v.block_pages,
             block_in_page=v.block_in_page,
             page_tables=v.page_tables,
             kv_lens=v.kv_lens,
             num_contexts=v.num_contexts,
+            max_ctx=v.max_ctx,
+            mask_token_id=v.mask_token_id,
             page_size=v.page_size,
         )
 

@@ -6,6 +6,7 @@ another one once for each replacement of its indices, so that nothing is written
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -56,10 +57,10 @@ class Names:
 
     def fresh(self, name: str) -> str:
         """`name`, with a number behind it if it is taken; it is taken from now on."""
-        number, found = 1, name
+        stem, number, found = re.sub(r"_\d+$", "", name), 1, name
         while found in self.taken:
             number += 1
-            found = f"{name}_{number}"
+            found = f"{stem}_{number}"
         self.taken.add(found)
         return found
 

@@ -334,11 +334,20 @@ class _Planner(StepNames):
                     grown = True
         buffers = {each.value for each in self.spec.buffers}
         sizes: dict[str, tuple[str, int]] = {}
+        always = {
+            name
+            for tensor in self.tensors.values()
+            if tensor.name not in spare
+            for dim in tensor.dims
+            for name in re.findall(r"[A-Za-z_]\w*", dim)
+        }
         for tensor in sorted(self.tensors.values(), key=lambda each: each.name in spare):
             if tensor.name in buffers:
                 continue
+            # What a step always needs can't be read off a tensor that may be left out.
+            known = always if tensor.name in spare else set[str]()
             for dim, text in [*enumerate(tensor.dims), (-1, tensor.length)]:
-                if text in self.sizes and text not in varies:
+                if text in self.sizes and text not in varies | known:
                     sizes.setdefault(text, (tensor.name, dim))
         derived: dict[str, str] = {}
         waiting = {n: t for n, t in self.sizes.items() if t is not None and n not in sizes}

@@ -49,7 +49,7 @@ FUSED_NORM = {"fused": True, "overlap": True, "fused_norm": True}
 
 
 def configure(**switches):
-    dspark.configure(**{"fused": False, "overlap": False, "fused_norm": False} | switches)
+    dspark.configure(**dict.fromkeys(("fused", "overlap", "fused_norm", "local_table"), False) | switches)
 
 
 def nothing(**_):

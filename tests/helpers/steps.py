@@ -52,6 +52,7 @@ class Engine:
                 torch.zeros(PAGES, 1, 1, PAGE, WIDTH, dtype=torch.bfloat16, device=device)
                 for _ in range(LAYERS)
             ],
+            "embed_table": self.table,
             "norm_weight": normal(LAYERS, RANK),
             "freqs": torch.randn(MAX_CTX + 4, HALF, 2, generator=seeded).to(device),
         }
