@@ -25,7 +25,7 @@ if DRY:
 
 import torch  # noqa: E402
 import triton  # noqa: E402
-from steps import Engine, replayed  # noqa: E402
+from steps import BLOCKS, SIZES, Engine, replayed  # noqa: E402
 
 from generated import dspark  # noqa: E402
 from generated.dspark import eager, kernels  # noqa: E402
@@ -44,12 +44,16 @@ SETTINGS = {
     "fused": {"fused": True},
     "overlap": {"overlap": True},
     "fused + overlap": {"fused": True, "overlap": True},
+    "local_table": {"fused": True, "local_table": True},
+    "local_table + overlap": {"fused": True, "overlap": True, "local_table": True},
 }
 FUSED_NORM = {"fused": True, "overlap": True, "fused_norm": True}
 
 
 def configure(**switches):
-    dspark.configure(**dict.fromkeys(("fused", "overlap", "fused_norm", "local_table"), False) | switches)
+    dspark.configure(
+        **dict.fromkeys(("fused", "overlap", "fused_norm", "local_table"), False) | switches
+    )
 
 
 def nothing(**_):
@@ -110,6 +114,7 @@ class K3Engine:
                 torch.zeros(PAGES, 1, 1, PAGE, WIDTH, dtype=torch.bfloat16, device=DEVICE)
                 for _ in range(LAYERS)
             ],
+            embed_table=self.table,
             norm_weight=self.norm_weight,
             freqs=self.freqs,
             G=rows,
@@ -220,7 +225,18 @@ def variants(out):
     """After warm-up neither G, lengths nor strides compile anything."""
     configure(**FUSED_NORM)
     dspark.warmup(
-        DEVICE, K=[2, 3], K1=[3, 4], W=[2, 3], L=2, D=8, R=4, half=2, page_size=4, drop_overflow=0
+        DEVICE,
+        K=[2, 3],
+        K1=[3, 4],
+        W=[2, 3],
+        L=2,
+        D=8,
+        R=4,
+        half=2,
+        page_size=4,
+        drop_overflow=0,
+        blocks=BLOCKS,
+        H=SIZES["H"],
     )
     before = compiled()
     dspark.no_jit()
@@ -257,12 +273,25 @@ def times(out, write, left):
             cases = {
                 "bookkeeping, eager": (alone, {}),
                 "bookkeeping, fused": (alone, {"fused": True}),
+                "bookkeeping, local_table": (alone, SETTINGS["local_table"]),
+                "groups and norm, local_table": (
+                    alone,
+                    {**SETTINGS["local_table"], "fused_norm": True},
+                ),
                 "with sample and project, eager": (both, {}),
                 "with sample and project, fused": (both, {"fused": True}),
                 "with sample and project, fused + overlap": (both, SETTINGS["fused + overlap"]),
+                "with sample and project, local_table + overlap": (
+                    both,
+                    SETTINGS["local_table + overlap"],
+                ),
                 "norm and rope too, eager": (whole, {}),
                 "norm and rope too, fused + overlap": (whole, SETTINGS["fused + overlap"]),
                 "norm and rope too, fused_norm + overlap": (whole, FUSED_NORM),
+                "norm and rope too, fused_norm + local_table + overlap": (
+                    whole,
+                    {**FUSED_NORM, "local_table": True},
+                ),
             }
             row["launches"] = {
                 name: counted(engine, switches) for name, (engine, switches) in cases.items()
