@@ -100,6 +100,16 @@ FAULTS = {
         (),
         "ctx_positions is never stored to",
     ),
+    "no_wait": (
+        [("kernels.py", r"follow\(\)\n", "pass\n")],
+        (),
+        "does not wait for the launch before",
+    ),
+    "some_wait": (
+        [("kernels.py", r"    if PDL:\n", "    if PDL and tl.program_id(0) > 0:\n")],
+        (),
+        "before it waits for the launch before",
+    ),
 }
 
 

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from ._debug import Check, Checks, Trusted
-from ._launch import kernel
+from ._launch import follow, kernel
 from .kernels import both
 
 
@@ -75,8 +75,11 @@ def accept_prefix_check(
     K1: tl.constexpr,
     LANES_k: tl.constexpr,
     LANES_t: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Checks what accept_prefix reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
     t = tl.arange(0, LANES_t)
@@ -140,8 +143,11 @@ def block_fixup_check(
     page_size: tl.constexpr,
     LANES_j: tl.constexpr,
     TILE_c: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Checks what block_fixup reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     pid = tl.program_id(0)
     end_0 = G
     if pid < end_0:
@@ -282,8 +288,11 @@ def block_norm_rope_write_check(
     drop_overflow: tl.constexpr,
     LANES_i: tl.constexpr,
     LANES_p: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Checks what block_norm_rope_write reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     j = (program % W).to(tl.int64)
     r = (program // W).to(tl.int64)
@@ -418,8 +427,11 @@ def block_write_check(
     drop_overflow: tl.constexpr,
     LANES_d: tl.constexpr,
     TILE_j: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Checks what block_write reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     tiles_j = (W + TILE_j - 1) // TILE_j
     j = program % tiles_j * TILE_j + tl.arange(0, TILE_j)
@@ -531,8 +543,11 @@ def context_kv_norm_rope_write_check(
     LANES_i: tl.constexpr,
     LANES_k_other: tl.constexpr,
     LANES_p: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Checks what context_kv_norm_rope_write reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     k = (program % K1).to(tl.int64)
     r = (program // K1 % G).to(tl.int64)
@@ -747,8 +762,11 @@ def context_kv_write_check(
     LANES_d: tl.constexpr,
     LANES_k_other: tl.constexpr,
     TILE_k: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Checks what context_kv_write reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     tiles_k = (K1 + TILE_k - 1) // TILE_k
     k = program % tiles_k * TILE_k + tl.arange(0, TILE_k)
@@ -895,8 +913,11 @@ def context_positions_check(
     _report_ptr,
     slots: tl.int32,
     num_contexts: tl.int32,
+    PDL: tl.constexpr,
 ):
     """Checks what context_positions reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     r = tl.program_id(0).to(tl.int64)
     # slot: batch_to_slot[num_contexts + r]
     slot = tl.load(batch_to_slot_ptr + (num_contexts + r))
@@ -945,8 +966,11 @@ def gen_bookkeeping_check(
     page_size: tl.constexpr,
     drop_overflow: tl.constexpr,
     LANES_k: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Checks what gen_bookkeeping reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
     if HAS_live_rows:
@@ -1064,8 +1088,11 @@ def gen_bookkeeping_arena_check(
     page_size: tl.constexpr,
     drop_overflow: tl.constexpr,
     LANES_k: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Checks what gen_bookkeeping_arena reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
     if HAS_live_rows:
@@ -1177,8 +1204,11 @@ def gqa_kv_write_check(
     LANES_d: tl.constexpr,
     LANES_k_other: tl.constexpr,
     TILE_k: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Checks what gqa_kv_write reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     head = (program % heads).to(tl.int64)
     tiles_k = (K1 + TILE_k - 1) // TILE_k
@@ -1377,8 +1407,11 @@ def noise_block_from_table_check(
     W: tl.constexpr,
     TILE_h: tl.constexpr,
     TILE_j: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Checks what noise_block_from_table reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     tiles_h = (H + TILE_h - 1) // TILE_h
     h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
@@ -1474,8 +1507,11 @@ def prologue_check(
     LANES_k: tl.constexpr,
     LANES_t: tl.constexpr,
     TILE_c: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Checks what prologue reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     pid = tl.program_id(0)
     end_0 = G
     if pid < end_0:
@@ -1750,8 +1786,11 @@ def prologue_from_table_check(
     TILE_c: tl.constexpr,
     TILE_h: tl.constexpr,
     TILE_j: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Checks what prologue_from_table reads and where it stores; stores nothing itself."""
+    if PDL:
+        follow()
     pid = tl.program_id(0)
     end_0 = G
     end_1 = end_0 + G * ((W + TILE_j - 1) // TILE_j * ((H + TILE_h - 1) // TILE_h))

@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from ._launch import interpreted, kernel, pick
+from ._launch import follow, interpreted, kernel, pick
 
 
 if interpreted():
@@ -85,8 +85,11 @@ def accept_prefix_kernel(
     K1: tl.constexpr,
     LANES_k: tl.constexpr,
     LANES_t: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Accepts the longest prefix on which the draft and the target agree, and one token more."""
+    if PDL:
+        follow()
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
     t = tl.arange(0, LANES_t)
@@ -154,8 +157,11 @@ def block_fixup_kernel(
     page_size: tl.constexpr,
     LANES_j: tl.constexpr,
     TILE_c: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Where the draft block's own latents go, and the page tables and lengths that attention reads."""
+    if PDL:
+        follow()
     pid = tl.program_id(0)
     end_0 = G
     if pid < end_0:
@@ -255,8 +261,11 @@ def block_norm_rope_write_kernel(
     P: tl.constexpr,
     LANES_i: tl.constexpr,
     LANES_p: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Norms and ropes one layer's latents of the draft block and writes them to their pages."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     r = (program // W).to(tl.int64)
     if HAS_live_rows:
@@ -372,8 +381,11 @@ def block_write_kernel(
     D: tl.constexpr,
     LANES_d: tl.constexpr,
     TILE_j: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Writes one layer's latents of the draft block to their pages."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     tiles_j = (W + TILE_j - 1) // TILE_j
     r = (program // tiles_j).to(tl.int64)
@@ -445,8 +457,11 @@ def context_kv_norm_rope_write_kernel(
     LANES_i: tl.constexpr,
     LANES_k_other: tl.constexpr,
     LANES_p: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Norms, ropes and masks the context latents of all layers and writes them to their pages."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     r = (program // K1 % G).to(tl.int64)
     if HAS_live_rows:
@@ -571,8 +586,11 @@ def context_kv_stage_kernel(
     D: tl.constexpr,
     LANES_d: tl.constexpr,
     TILE_l: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Each layer's context latents, made contiguous."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     t = (program % N).to(tl.int64)
     l = program // N * TILE_l + tl.arange(0, TILE_l)
@@ -615,8 +633,11 @@ def context_kv_write_kernel(
     LANES_d: tl.constexpr,
     LANES_k_other: tl.constexpr,
     TILE_k: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Masks the context latents of all layers and writes them to their pages."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     tiles_k = (K1 + TILE_k - 1) // TILE_k
     r = (program // tiles_k % G).to(tl.int64)
@@ -687,8 +708,11 @@ def context_positions_kernel(
     num_contexts: tl.int32,
     K1: tl.constexpr,
     LANES_k: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """The positions of the K1 context tokens that each generation request may add in this step."""
+    if PDL:
+        follow()
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
     # slot: batch_to_slot[num_contexts + r]
@@ -734,8 +758,11 @@ def gen_bookkeeping_kernel(
     drop_overflow: tl.constexpr,
     LANES_j: tl.constexpr,
     LANES_k: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """One decode step's bookkeeping for the generation requests, before the embedding."""
+    if PDL:
+        follow()
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
     j = tl.arange(0, LANES_j)
@@ -842,8 +869,11 @@ def gen_bookkeeping_arena_kernel(
     drop_overflow: tl.constexpr,
     LANES_j: tl.constexpr,
     LANES_k: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """One decode step's bookkeeping for a drafter with a private arena, pages keyed by slot."""
+    if PDL:
+        follow()
     r = tl.program_id(0).to(tl.int64)
     k = tl.arange(0, LANES_k)
     j = tl.arange(0, LANES_j)
@@ -944,8 +974,11 @@ def gqa_kv_write_kernel(
     LANES_d: tl.constexpr,
     LANES_k_other: tl.constexpr,
     TILE_k: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Masks the context keys and values of all layers and writes them to their pages."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     tiles_k = (K1 + TILE_k - 1) // TILE_k
     r = (program // heads // tiles_k % G).to(tl.int64)
@@ -1043,8 +1076,11 @@ def noise_block_kernel(
     W: tl.constexpr,
     TILE_h: tl.constexpr,
     TILE_j: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """The draft block's input: each request's own embedding row, then the mask token's."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     tiles_h = (H + TILE_h - 1) // TILE_h
     h = program % tiles_h * TILE_h + tl.arange(0, TILE_h)
@@ -1085,8 +1121,11 @@ def noise_block_from_table_kernel(
     W: tl.constexpr,
     TILE_h: tl.constexpr,
     TILE_j: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """The draft block's input, gathered from an embedding table that is not sharded."""
+    if PDL:
+        follow()
     program = tl.program_id(0)
     tiles_h = (H + TILE_h - 1) // TILE_h
     tiles_j = (W + TILE_j - 1) // TILE_j
@@ -1172,8 +1211,11 @@ def prologue_kernel(
     LANES_k: tl.constexpr,
     LANES_t: tl.constexpr,
     TILE_c: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Acceptance, the step's bookkeeping and the block's places, in one launch."""
+    if PDL:
+        follow()
     pid = tl.program_id(0)
     end_0 = G
     if pid < end_0:
@@ -1405,8 +1447,11 @@ def prologue_from_table_kernel(
     TILE_c: tl.constexpr,
     TILE_h: tl.constexpr,
     TILE_j: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Acceptance, context positions, the step's bookkeeping, the noise block and the block's places, in one launch."""
+    if PDL:
+        follow()
     pid = tl.program_id(0)
     end_0 = G
     end_1 = end_0 + G * ((W + TILE_j - 1) // TILE_j * ((H + TILE_h - 1) // TILE_h))
@@ -1664,8 +1709,11 @@ def refresh_block_tables_kernel(
     LOOP_c: tl.constexpr,
     ONCE_c: tl.constexpr,
     TILE_c: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Decodes this step's block offsets into the persistent block table and counts each row's blocks."""
+    if PDL:
+        follow()
     pid = tl.program_id(0)
     end_0 = num_seqs
     if pid < end_0:

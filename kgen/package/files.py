@@ -103,7 +103,7 @@ def render(package: Package, views: tuple[View, ...], step: StepPlan | None) -> 
 def _from_launch(used: set[str], helpers: list[str]) -> list[str]:
     """What kernels take from _launch.py, given what they use and the helpers beside them."""
     asked = ["interpreted"] if any("if interpreted():" in text for text in helpers) else []
-    return [*asked, "kernel", *(["pick"] if "pick" in used else [])]
+    return ["follow", *asked, "kernel", *(["pick"] if "pick" in used else [])]
 
 
 def _reference_helpers(views: Iterable[View]) -> list[str]:

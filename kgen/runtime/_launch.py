@@ -7,7 +7,8 @@ Needs torch and triton. What a kernel is given follows from the names of its par
 - `pool`, a list of tensors: a tuple of their addresses; `pool_stride_0`: a tuple of their strides, of only
   one if the lists' strides are the same. `pick` chooses from either; of a list that is left out it gives 0;
 - `G`: a size or a scalar, static ones too; `HAS_b`: whether the optional tensor `b` is given;
-- `LANES_k`, `TILE_c`: a block size.
+- `LANES_k`, `TILE_c`, `LOOP_c`: a block size; `ONCE_c`: whether a loop has one turn.
+- `PDL`: whether the launch may start before the one before it has ended.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any, TypeAlias
 import torch
 import triton
 import triton.language as tl
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from ._runtime import Expr, Signature, Values
 
@@ -32,6 +34,7 @@ _MANY = 2**20  # values: 4 for each thread of a large GPU
 # other is compiled.
 _variants: dict[tuple[object, ...], list[int]] = {}
 _frozen = False
+_overlaps: dict[torch.device, bool] = {}
 
 
 def interpreted() -> bool:
@@ -44,6 +47,18 @@ def interpreted() -> bool:
 def runs_kernels(device: torch.device) -> bool:
     """Whether kernels run on this device; the torch reference does elsewhere."""
     return device.type != "cpu" or interpreted()
+
+
+def overlaps(device: torch.device) -> bool:
+    """Whether a launch may start before the one before it has ended (programmatic dependent launch).
+
+    NVIDIA GPUs from Hopper on can; KGEN_PDL=0 turns it off.
+    """
+    if device not in _overlaps:
+        asked = os.environ.get("KGEN_PDL", "1").lower() not in ("0", "false", "off", "no", "n")
+        able = device.type == "cuda" and torch.version.hip is None and not interpreted()
+        _overlaps[device] = asked and able and torch.cuda.get_device_capability(device) >= (9, 0)
+    return _overlaps[device]
 
 
 def freeze(enable: bool) -> None:
@@ -75,6 +90,17 @@ def packed(number: int) -> int:
     the parameter; all of these are the same to it.
     """
     return 2 * (number + 2**61) + 1
+
+
+@triton.jit
+def follow():  # type: ignore[no-untyped-def]  # noqa: ANN202
+    """Wait until the launch before has ended and its stores are seen; let the next one start.
+
+    The next one does the same, so that it comes no further than this. Each program waits before all else:
+    a launch whose programs have ended says that those before it have, too.
+    """
+    gdc_wait()
+    gdc_launch_dependents()
 
 
 @triton.jit
@@ -177,7 +203,7 @@ class Launch:
                 f"{_at(self.programs, values)}; split the call"
             )
         wide = _strided(self.signature, given)
-        known = {**blocks, **(more or {})}
+        known = {"PDL": overlaps(device), **blocks, **(more or {})}
         arguments = tuple(
             known[name] if name in known else self._argument(name, given, values, wide=wide)
             for name in self.parameters
@@ -297,11 +323,14 @@ def launch(
     """Launch `programs` programs of a kernel on a device."""
     if interpreted():
         arguments = _typed(function, arguments)
+    options: dict[str, object] = {"num_warps": warps, "enable_fp_fusion": False}
+    if overlaps(device):
+        options["launch_pdl"] = True
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device):
-            function[(programs,)](*arguments, num_warps=warps, enable_fp_fusion=False)
+            function[(programs,)](*arguments, **options)
     else:
-        function[(programs,)](*arguments, num_warps=warps, enable_fp_fusion=False)
+        function[(programs,)](*arguments, **options)
 
 
 def _typed(function: Any, arguments: Sequence[object]) -> list[object]:

@@ -359,7 +359,7 @@ def _check_names(group: GroupSpec, report: Report) -> None:
 _RESERVED = frozenset(
     "bool u8 i32 i64 bf16 f16 f32 min max abs clamp sum count any all first cumsum cumprod prefix "
     "wrap_u8 wrap_i32 wrap_i64 "
-    "sqrt rsqrt exp given static true false self cls device programs program pid ops pick "
+    "sqrt rsqrt exp given static true false self cls device programs program pid ops pick follow PDL "
     "tl triton torch kernels reference launch testing package grid kernel eager calls register "
     "runs_kernels configure no_jit warm define NAMESPACE CASE warmup num_warps num_stages "
     "num_ctas maxnreg launch_pdl enable_fp_fusion debug floor_div floor_mod multiply smaller larger "

@@ -49,7 +49,7 @@ from kgen.targets.names import Names
 class Parameter:
     """One parameter of a kernel, in order.
 
-    `kind`: pointer, addresses, stride, strides (of a list), size, scalar, given, static or block.
+    `kind`: pointer, addresses, stride, strides (of a list), size, scalar, given, static, block or switch.
     """
 
     name: str
@@ -76,7 +76,7 @@ def reserved(group: Group) -> frozenset[str]:
     ]
     given = [f"HAS_{name}" for name in group.tensors]
     ends = [f"end_{at}" for at in range(len(group.stores))]
-    own = ("kernel", "pick", "pid", "tl", "triton")
+    own = ("PDL", "follow", "kernel", "pick", "pid", "tl", "triton")
     return frozenset((*tensors, *numbers, *blocks, *given, *ends, *HELPERS, *own))
 
 
@@ -93,6 +93,7 @@ def emit(kernel: Kernel, group: Group) -> Printed:
     lines = ["@kernel", f"def {kernel.name}("]
     lines += [f"    {p.name}{_annotation(p)}," for p in params]
     lines += ["):", f"    {docstring(kernel.summary)}"]
+    lines += ["    if PDL:", "        follow()"]
     if len(kernel.roles) == 1:
         lines += [f"    {line}" for line in printer.body(kernel.roles[0], None)]
     else:
@@ -158,7 +159,7 @@ def parameters(kernel: Kernel, group: Group) -> tuple[Parameter, ...]:
     }
     blocks |= {f"ONCE_{index}" for index in _fitted(kernel)}
     found += [Parameter(name, "block", "constexpr") for name in sorted(blocks)]
-    return tuple(found)
+    return (*found, Parameter("PDL", "switch", "constexpr"))
 
 
 def _fitted(kernel: Kernel) -> set[str]:

@@ -32,6 +32,7 @@ def main(folder: str, package: str, combinations: str, *targets: str) -> None:
         buffers = {n.removesuffix("_ptr") for n in parameters if n.startswith("_")}
         for values in blocks.static_values(ops.GROUPS[group], facts, json.loads(combinations)):
             tiles = {values[name] for name in blocks_}
+            values["PDL"] = False
             for target in targets:
                 what = f"{group} {values} on {target}"
                 try:

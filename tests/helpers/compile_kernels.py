@@ -54,6 +54,9 @@ def compiled(fn: Any, facts: dict, values: dict[str, int], target: GPUTarget, op
     return triton.compile(source, target=target, options=given)
 
 
+_TOUCHES = re.compile(r"\b(?:ld|st|atom|red|cp)\.(?:\w+\.)*global|\bbra\b|\bret\b")
+
+
 def tensor_of(parameter: str) -> str:
     """The tensor of a pointer, or of one of a list's addresses: `pool_3` is `pool`."""
     return re.sub(r"_ptr$|[._]\d+$", "", parameter)
@@ -212,6 +215,16 @@ def spills(kernel: Any, target: GPUTarget) -> list[str]:
     return [f"{name} is {count} bytes" for name, count in found if int(count)]
 
 
+def early_accesses(ptx: str) -> list[str]:
+    """What PTX does before it has waited for the launch before; every program must wait."""
+    lines = ptx[ptx.index(".entry") :].splitlines()
+    waits = [at for at, line in enumerate(lines) if "griddepcontrol.wait" in line]
+    if not waits:
+        return ["does not wait for the launch before"]
+    early = [line.strip() for line in lines[: waits[0]] if _TOUCHES.search(line)]
+    return [f"before it waits for the launch before: {line}" for line in early]
+
+
 def problems_of(kernel: Any, facts: dict, values: dict[str, int], target: GPUTarget) -> list[str]:
     ir = Ir.read(kernel.asm["ttir"])
     loads, stores = ir.loads, ir.stores
@@ -237,6 +250,7 @@ def problems_of(kernel: Any, facts: dict, values: dict[str, int], target: GPUTar
         if shared - set(ptx_loads) or set(stores) - set(ptx_stores):
             problems.append(f"PTX loads {sorted(ptx_loads)} and stores to {sorted(ptx_stores)}")
         problems += contractions(ptx)
+        problems += early_accesses(ptx) if values["PDL"] else []
     elif shared and values["num_warps"] > 1 and "s_barrier" not in kernel.asm["amdgcn"]:
         problems.append("no s_barrier")
     return problems + spills(kernel, target)
@@ -253,10 +267,15 @@ def main(name: str, folder: str, package: str, combinations: str, *rest: str) ->
     manifest = json.loads((Path(folder) / package / "manifest.json").read_text())
     count, problems = 0, []
     for group, facts in manifest["groups"].items():
-        for values in blocks.static_values(ops.GROUPS[group], facts, json.loads(combinations)):
+        every = blocks.static_values(ops.GROUPS[group], facts, json.loads(combinations))
+        for at, values in enumerate(every):
             fn = getattr(kernels, facts["kernel"])
+            follows = target.backend == "cuda" and target.arch >= 90 and at % 2 == 0
+            values["PDL"] = follows
             try:
-                kernel = compiled(fn, facts, values, target, options)
+                kernel = compiled(
+                    fn, facts, values, target, options | ({"launch_pdl": True} if follows else {})
+                )
             except Exception as error:  # noqa: BLE001 - whatever the compiler raises is a finding
                 problems.append(f"{group} {values}: does not compile: {error!r}")
                 continue
