@@ -40,6 +40,7 @@ from kgen.prove.numbers import (
     Some,
     add,
     at_least,
+    const,
     multiply,
     opposite,
 )
@@ -366,7 +367,13 @@ class _Judge:
             case All(parts):
                 return all(self._holds(each, facts) for each in parts)
             case Some(parts):
-                return any(self._holds(each, facts) for each in parts)
+                if any(self._holds(each, facts) for each in parts):
+                    return True
+                numbers = (
+                    self.raised.reading.numbers
+                )  # else it must be absurd that none of them holds
+                none = numbers.facts([(opposite(part), None)], facts, 1)
+                return numbers.shows(const(-1), none) is not None
 
     def _launched(self) -> bool:
         """Whether a launch has a first program."""

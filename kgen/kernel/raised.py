@@ -407,7 +407,9 @@ class Raised:
 
     def _element(self, load: ir.Load, where: Where) -> Value:
         place = self.place(load, where)
-        left = [cond for cond in load.mask if not self.implied(cond, where.known)]
+        left = [
+            c for c in load.mask if not self.implied(c, where.known) and not self._met(c, where)
+        ]
         if not left:
             return place
         test: Value = self.value(left[0], where)
@@ -416,6 +418,17 @@ class Raised:
             test = typed.Op("and", (test, more), "bool", test.axes | more.axes)
         zero = typed.Const(0, load.dtype)
         return typed.Select(test, place, zero, load.dtype, test.axes | place.axes)
+
+    def _met(self, cond: Expr, where: Where) -> bool:
+        """Whether a condition asks for an index to have a value, where there is one."""
+        return any(self._asks_extent(cond, index) for index in self.inside(where))
+
+    def _asks_extent(self, cond: Expr, index: str) -> bool:
+        """Whether a condition asks for an index to have a value."""
+        match self._leaf(cond):
+            case ir.Op("gt", (extent, ir.Num(0))):
+                return self.poly(extent) == self.reading.extent(index)
+        return False
 
     def _index(self, index: str, where: Where) -> Value:
         name = dict(where.lanes).get(index, index)
@@ -453,7 +466,11 @@ class Raised:
         mine = frozenset(e for e in where.known if e[0] in asked or self.bounded_by(e[0]))
         lanes = frozenset(each for each in where.lanes if each[0] in var.axes)
         several = sum(1 for key in self.variants if key[0] == var.name)
-        turns = frozenset(each for each in where.turns if each.index in var.axes)
+        turns = frozenset(
+            each
+            for each in where.turns
+            if each.index in var.axes or any(self._asks_extent(e, each.index) for e in asked)
+        )
         key = (var.name, Where(mine, turns, lanes))
         if key not in self.variants and several >= _VARIANTS:
             key = (var.name, Where(frozenset(), turns, lanes))

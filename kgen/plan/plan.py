@@ -361,6 +361,18 @@ def _check_loops(proved: Proved, role: Role, report: Report) -> None:
 def _check_scans(group: Group, store: Store, role: Role, report: Report) -> None:
     """A running total over a loop can't be kept through the turns of a loop inside it."""
     loops = {index for index, axis in role.axes.items() if axis.kind == "loop"}
+    values = [each for root in roots(store) for each in walk(root, group.lets)]
+    scans = {each.index: each for each in values if isinstance(each, Scan) and each.index in loops}
+    if len(scans) > 1:
+        one, two, *_ = scans.values()
+        report.add(
+            "scan-in-loop",
+            store.value_span,
+            f"`{one.kind}[{one.index}]` and `{two.kind}[{two.index}]` both run along loops of one store, "
+            "one of which is inside the other",
+            f"make `{one.index}` or `{two.index}` a static size",
+        )
+        return
     for root in roots(store):
         for outer in walk(root, group.lets):
             if not isinstance(outer, Reduce) or outer.index not in loops:

@@ -219,7 +219,7 @@ class Facts:
     known: tuple[Fact, ...] = ()
     flags: dict[Flag, bool] = field(default_factory=dict)
     cases: tuple[tuple[Some, Tag], ...] = ()
-    impossible: Tag | None = None
+    impossible: frozenset[Tag] | None = None
     depth: int = 0
     tried: tuple[dict[Key, int], dict[Key, int]] = field(default_factory=lambda: ({}, {}))
     shown: dict[Key, frozenset[Tag]] = field(default_factory=dict)
@@ -413,11 +413,11 @@ class Numbers:
                         meant = self.defined[flag]
                         todo.append((meant if value else opposite(meant), tag))
                     if flags.setdefault(flag, value) != value:
-                        impossible = tag
+                        impossible = frozenset((tag,))
                 case All(parts):
                     todo += [(part, tag) for part in reversed(parts)]
                 case Some(()):
-                    impossible = tag
+                    impossible = frozenset((tag,))
                 case Some():
                     cases[condition, tag] = None
         same = len(polys) == len(start.known) and len(cases) == len(start.cases)
@@ -438,7 +438,7 @@ class Numbers:
         """
         facts = facts if facts is not None else Facts()
         if facts.impossible is not None:
-            return frozenset((facts.impossible,))
+            return facts.impossible
         self.steps, self.hard = 0, False
         found = self._show(goal, facts, _DEPTH)
         if found is None and hard:
@@ -472,11 +472,9 @@ class Numbers:
             base = Facts(facts.known, facts.flags, rest, None, facts.depth)
             for part in case.parts:
                 inner = self.facts([(part, tag)], base, 1)
-                found = (
-                    frozenset((inner.impossible,))
-                    if inner.impossible is not None
-                    else self._show(goal, inner, _DEPTH)
-                )
+                found = inner.impossible
+                if found is None:
+                    found = self._show(goal, inner, _DEPTH)
                 if found is None:
                     found = self._contradicted(inner)
                 if found is None:

@@ -102,6 +102,8 @@ class Parts(Values):
         self._needs: dict[Key, list[tuple[Key, Term, str]]] = {}
         self._rank: dict[object, int] = {}
         self._wholes: dict[Fact, dict[Term, Fact]] = {}
+        # What extents are made of is known at any call, so that nothing need be asked first.
+        self._sized = {each for extent in group.extents.values() for each in walk(extent, {})}
         self.some = {index: self._some(extent) for index, extent in group.extents.items()}
         roots = [let.value for let in group.lets.values()]
         for store in group.stores:
@@ -120,7 +122,7 @@ class Parts(Values):
         """The part that a value is; None if it is written where it is used."""
         if isinstance(value, Ref):
             return value.name
-        if self.number(value):
+        if self.number(value) or value in self._sized:
             return None
         own = isinstance(value, Load | Reduce | Scan) or self.divides(value) or self.trusts(value)
         return self._names.get(value, value) if own or value in self.conds else None

@@ -6,6 +6,7 @@ construction. A few are spoiled on purpose. `Spec.features` names what was drawn
 
 from __future__ import annotations
 
+import ast
 import random
 import re
 from collections.abc import Sequence
@@ -639,6 +640,20 @@ class Drawer(Values):
         return frozenset(tag for tag in found if not tag.startswith("~"))
 
 
+def unguarded(text: str) -> str:
+    """An expression without its first condition, if it has one."""
+    tree = ast.parse(text, mode="eval")
+    for node in ast.walk(tree):
+        for name, value in ast.iter_fields(node):
+            several = value if isinstance(value, list) else [value]
+            for at, each in enumerate(several):
+                if isinstance(each, ast.IfExp):
+                    several[at] = each.body
+                    setattr(node, name, value if isinstance(value, list) else several[0])
+                    return ast.unparse(tree)
+    return text
+
+
 def spoiled(data: Data, chance: random.Random) -> tuple[Data, bool]:
     """A spec with one mistake in it: kgen refuses it, or it happens to be none."""
     data = {key: dict(each) if isinstance(each, dict) else each for key, each in data.items()}
@@ -665,8 +680,7 @@ def spoiled(data: Data, chance: random.Random) -> tuple[Data, bool]:
             old, new = chance.choice(pairs)
             changed = text.replace(old, new, 1) if f"{old}=" not in text else text
         case "guard":
-            found_guard = re.search(r"(.*?) if .*? else .*", text)
-            changed = found_guard[1] if found_guard and table == "store" else text
+            changed = unguarded(text) if table == "store" else text
         case "size":
             sizes = [n for n in data.get("sizes", {}) if n in words(text)]
             if sizes:

@@ -208,3 +208,32 @@ def test_a_store_is_not_left_to_some_programs(made):
     ]
     with pytest.raises(UnsafeError, match="it also asks for"):
         judge(with_body(kernel, body), group)
+
+
+# Kernels whose conditions are those of the spec only if something is known that no part of them says.
+SOUND = {
+    "a choice of conditions, one of which the extents exclude": """
+sizes: {Q: static 0 .. 1}
+tensors: {x: "bool[Q]", y: {type: "f32[Q]", mode: inout}}
+index: {r: Q}
+store: {"y[r]": {value: 0, when: "x[0] or r == 1"}}
+""",
+    "a load before a loop, which has turns only if there is something to load": """
+sizes: {C: 0 .. 9}
+scalars: {s: static}
+tensors: {x: "i32[C]", y: {type: "i64[C]", mode: inout}}
+index: {r: C}
+store: {"y[r]": {value: 3, when: "all[r](x[0] <= s < r)"}}
+""",
+    "the same among lanes": """
+sizes: {C: static 0 .. 9, R: 0 .. 9}
+tensors: {x: "i32[C]", y: {type: "i64[R]", mode: inout}}
+index: {r: R, c: C}
+store: {"y[r]": {value: 3, when: "any[c](x[0] <= c)"}}
+""",
+}
+
+
+@pytest.mark.parametrize("what", SOUND)
+def test_a_sound_kernel_is_judged_so(made, what: str) -> None:
+    made(SOUND[what])
