@@ -667,3 +667,11 @@ def static_conditions(
     _put(stored, [[wide] * width for _ in rows])
     _put(bit, [int(wide) for _ in rows])
     _put(total, [sum(int(wide) + (width <= 3) * v for v in row) for row in rows])
+
+
+def extent_quotient(*, x: Tensor, z: Tensor, y: Tensor) -> None:
+    """A number of sizes that is always 1: the first element only."""
+    values = y.tolist()
+    if float(x[0]) >= float(z[0]):
+        values[0] = 0
+    _put(y, values)
