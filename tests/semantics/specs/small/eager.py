@@ -672,6 +672,6 @@ def static_conditions(
 def extent_quotient(*, x: Tensor, z: Tensor, y: Tensor) -> None:
     """A number of sizes that is always 1: the first element only."""
     values = y.tolist()
-    if float(x[0]) >= float(z[0]):
+    if int(x[0]) >= int(z[0]):
         values[0] = 0
     _put(y, values)
