@@ -33,6 +33,8 @@ Kind: TypeAlias = Literal[
     "truth",
     "first",
     "wrapped",
+    "prefix",
+    "cumsum",
     "opaque",
 ]
 
@@ -182,8 +184,10 @@ class Atom:
     """A part of a polynomial.
 
     `low`, `high`: its interval. `lows`, `highs`: polynomials that bound it, each of them. `parts`: the
-    polynomials that it is made of; `condition`: that of a choice or a truth, of an element that its place
-    exists. `rank`: above those of all atoms that bound it or are parts of it. `items`: an element's place.
+    polynomials that it is made of; of a `prefix` or `cumsum` what is added at each value of an index, which
+    is never negative, and that index. `condition`: that of a choice or a truth, of an element that its
+    place exists. `rank`: above those of all atoms that bound it or are parts of it. `items`: an element's
+    place.
     """
 
     kind: Kind
@@ -211,13 +215,15 @@ class Fact:
 class Facts:
     """What holds in one place.
 
-    `cases`: of each of which one condition holds. `impossible`: from what it follows that nothing is ever
-    there. `depth`: how many conditions are assumed beside what is known; from fact number `new` on they are
-    the last one's. `tried`: goals that failed, with little effort and with more.
+    `flags`: whether each holds, `told` what each is known from. `cases`: of each of which one condition
+    holds. `impossible`: from what it follows that nothing is ever there. `depth`: how many conditions are
+    assumed beside what is known; from fact number `new` on they are the last one's. `tried`: goals that
+    failed, with little effort and with more.
     """
 
     known: tuple[Fact, ...] = ()
     flags: dict[Flag, bool] = field(default_factory=dict)
+    told: dict[Flag, Tag] = field(default_factory=dict)
     cases: tuple[tuple[Some, Tag], ...] = ()
     impossible: frozenset[Tag] | None = None
     depth: int = 0
@@ -398,7 +404,7 @@ class Numbers:
         """What some conditions say, each with what it comes from, beside what is known already."""
         start = base or Facts()
         polys = dict.fromkeys(start.known)
-        flags, cases = dict(start.flags), dict.fromkeys(start.cases)
+        flags, told, cases = dict(start.flags), dict(start.told), dict.fromkeys(start.cases)
         impossible = start.impossible
         todo = list(known)[::-1]
         while todo:
@@ -412,18 +418,19 @@ class Numbers:
                     if flag not in flags and flag in self.defined:
                         meant = self.defined[flag]
                         todo.append((meant if value else opposite(meant), tag))
+                    known_from = told.setdefault(flag, tag)
                     if flags.setdefault(flag, value) != value:
-                        impossible = frozenset((tag,))
+                        impossible = impossible or frozenset((known_from, tag))
                 case All(parts):
                     todo += [(part, tag) for part in reversed(parts)]
                 case Some(()):
-                    impossible = frozenset((tag,))
+                    impossible = impossible or frozenset((tag,))
                 case Some():
                     cases[condition, tag] = None
         same = len(polys) == len(start.known) and len(cases) == len(start.cases)
         if base is not None and same and flags == start.flags and impossible == start.impossible:
             return base
-        found = Facts(tuple(polys), flags, tuple(cases), impossible, start.depth + deeper)
+        found = Facts(tuple(polys), flags, told, tuple(cases), impossible, start.depth + deeper)
         found.new = len(start.known) if deeper else 0
         return found
 
@@ -469,7 +476,7 @@ class Numbers:
         for case, tag in facts.cases:
             used: frozenset[Tag] = frozenset((tag,))
             rest = tuple(each for each in facts.cases if each[0] != case)
-            base = Facts(facts.known, facts.flags, rest, None, facts.depth)
+            base = Facts(facts.known, facts.flags, facts.told, rest, None, facts.depth)
             for part in case.parts:
                 inner = self.facts([(part, tag)], base, 1)
                 found = inner.impossible
@@ -580,9 +587,9 @@ class Numbers:
         used: frozenset[Tag] = frozenset()
         for (condition, value), goal in zip(values, goals, strict=True):
             inner = self._assuming(both(condition, equal({(at,): 1}, value)), facts)
-            if inner.impossible is not None:
-                continue
-            found = self._show(goal, inner, depth)
+            found = inner.impossible
+            if found is None:
+                found = self._show(goal, inner, depth)
             if found is None:
                 found = self._contradicted(inner)
             if found is None:

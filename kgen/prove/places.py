@@ -26,9 +26,20 @@ from kgen.lang.typed import (
     Value,
     children,
 )
-from kgen.prove.contexts import guards_of
+from kgen.prove.contexts import Exists, guards_of
 from kgen.prove.counterexamples import clashes
-from kgen.prove.numbers import ONE, ZERO, Poly, add, const, equal, multiply
+from kgen.prove.numbers import (
+    ONE,
+    ZERO,
+    Facts,
+    Monomial,
+    Poly,
+    add,
+    const,
+    equal,
+    multiply,
+    negated,
+)
 from kgen.prove.reading import Reading
 
 
@@ -54,74 +65,106 @@ class Places:
 
     # One store.
 
-    def determined(self, items: tuple[Poly, ...]) -> Axes:
-        """The indices that a place gives away."""
+    def facts(self, store: Store) -> Facts:
+        """What holds wherever a store is done."""
+        guards = guards_of(self.group, store, inside=True)
+        conditions = [self.reading.holds(guard) for guard in guards]
+        conditions += self.reading.declared(
+            tuple(c for c, _ in guards if not isinstance(c, Exists))
+        )
+        conditions += [self.reading.last(index) for index in sorted(store.axes)]
+        return self.reading.numbers.facts((condition, None) for condition in conditions)
+
+    def determined(self, items: tuple[Poly, ...], facts: Facts | None = None) -> Axes:
+        """The indices that a place gives away, where some facts hold."""
         known, grown = NO_AXES, True
         while grown:
             grown = False
             for poly in items:
-                new = self._solved(poly, known)
+                new = self._solved(poly, known, facts) - known
                 if new:
                     known, grown = known | new, True
         return known
 
-    def _solved(self, poly: Poly, known: Axes) -> Axes:
+    def _solved(self, poly: Poly, known: Axes, facts: Facts | None) -> Axes:
         """The indices that follow from a number, others being known."""
         numbers = self.reading.numbers
-        open_ = [m for m in poly if frozenset().union(*(numbers.atoms[a].axes for a in m)) - known]
-        if len(open_) == 1 and len(open_[0]) == 1:
-            return self._given_away(open_[0][0], known)
-        digits = self._digits(poly, known)
-        if digits is None or self._width(digits) is None:
+        open_ = {m: c for m, c in poly.items() if numbers.axes({m: c}) - known}
+        if not open_:
             return NO_AXES
-        return frozenset().union(*(self._given_away(at, known) for at in digits))
+        if len(open_) == 1 and {1, -1} & set(open_.values()):
+            (only,) = open_
+            given = self._given_away(only[0], known, facts) if len(only) == 1 else NO_AXES
+            if given:
+                return given
+        low, high = numbers.interval(open_)
+        for unit in self._units(open_, known) if high - low < 2**64 else ():
+            # unit * whole + rest: both follow where the rest is less than a unit.
+            whole = {m: q for m, c in open_.items() if (q := _divided(m, c, unit)) is not None}
+            whole = {tuple(_without(m, unit[0])): q for m, q in whole.items()}
+            rest = add(open_, multiply(whole, dict((unit,))), -1)
+            end = add(dict((unit,)), ONE, -1)
+            if whole and self._within(rest, poly, ZERO, end, facts):
+                return self._solved(whole, known, facts) | self._solved(rest, known, facts)
+        for monomial, coefficient in open_.items():
+            atom = numbers.atoms[monomial[0]]
+            running = atom.kind in ("prefix", "cumsum") and len(monomial) == coefficient == 1
+            index = numbers.axes(atom.parts[1]) if running else NO_AXES
+            if running and atom.axes - known == index:
+                # Of each value its own numbers: so many as is added to the sum there.
+                rest, own = add(open_, {monomial: 1}, -1), add(atom.parts[0], ONE, -1)
+                ends = (ZERO, own) if atom.kind == "prefix" else (negated(own), ZERO)
+                if self._within(rest, poly, *ends, facts):
+                    return index
+        return NO_AXES
 
-    def _given_away(self, at: int, known: Axes) -> Axes:
+    def _units(self, open_: Poly, known: Axes) -> list[tuple[Monomial, int]]:
+        """What parts of a number may be multiples of: what its terms have beside what varies."""
+        atoms = self.reading.numbers.atoms
+        same = [
+            (tuple(a for a in m if not atoms[a].axes - known), abs(c)) for m, c in open_.items()
+        ]
+        return [unit for unit in dict.fromkeys(same) if unit != ((), 1)]
+
+    def _within(self, rest: Poly, place: Poly, low: Poly, high: Poly, facts: Facts | None) -> bool:
+        """Whether a part of a place is between two numbers, but for an offset that is always the same."""
+        numbers = self.reading.numbers
+        for offset in dict.fromkeys((0, place.get((), 0), -numbers.least(rest))):
+            moved = add(rest, const(offset))
+            sides = (add(moved, low, -1), add(high, moved, -1))
+            if all(numbers.shows(side, facts) is not None for side in sides):
+                return True
+        return False
+
+    def _given_away(self, at: int, known: Axes, facts: Facts | None) -> Axes:
         """The indices that follow from an index, or from an element of a tensor that is `distinct`."""
         atom = self.reading.numbers.atoms[at]
         if atom.kind == "index":
             return atom.axes
         if atom.kind == "element" and self.group.tensors[str(atom.what)].distinct:
-            return atom.axes if atom.axes - known <= self.determined(atom.items) else NO_AXES
+            there = self.determined(atom.items, facts)
+            return atom.axes if atom.axes - known <= there else NO_AXES
         return NO_AXES
 
-    def _digits(self, poly: Poly, known: Axes) -> dict[int, Poly] | None:
-        """The parts of a number that vary, each with its factor; None where that is not its form."""
+    def _width(self, poly: Poly) -> Poly | None:
+        """How many numbers indices in mixed radix make, `r * Q + j` with j < Q; None: not of that form."""
         numbers, factors = self.reading.numbers, dict[int, Poly]()
         for monomial, coefficient in poly.items():
-            varying = [at for at in monomial if numbers.atoms[at].axes - known]
-            if not varying:
-                continue
-            rest = list(monomial)
-            rest.remove(varying[0])
-            if len(varying) != 1 or not self._given_away(varying[0], known):
-                return None
-            if any(numbers.atoms[at].axes for at in rest):
-                return None
-            factor = factors.get(varying[0], ZERO)
-            factors[varying[0]] = add(factor, {tuple(rest): coefficient})
-        return factors
-
-    def _width(self, digits: dict[int, Poly]) -> Poly | None:
-        """How many numbers digits in mixed radix make, `r * Q + j` with j < Q; ZERO: no end is known."""
-        width, left = ONE, dict(digits)
-        while left:
-            at = next((at for at, factor in left.items() if factor == width), None)
+            varying = [at for at in monomial if numbers.atoms[at].axes]
+            if varying:
+                if len(varying) > 1 or numbers.atoms[varying[0]].kind != "index":
+                    return None
+                factor = factors.get(varying[0], ZERO)
+                rest = _without(monomial, (varying[0],))
+                factors[varying[0]] = add(factor, {rest: coefficient})
+        width = ONE
+        while factors:
+            at = next((at for at, factor in factors.items() if factor == width), None)
             if at is None:
                 return None
-            del left[at]
-            count = self._count(at)
-            if count is None:
-                return None if left else ZERO  # the first digit may be as large as it likes
-            width = multiply(width, count)
+            del factors[at]
+            width = multiply(width, self.reading.extent(str(numbers.atoms[at].what)))
         return width
-
-    def _count(self, at: int) -> Poly | None:
-        """How many values a digit has, the first of them 0."""
-        atom = self.reading.numbers.atoms[at]
-        if atom.kind == "index":
-            return self.reading.extent(str(atom.what))
-        return add(atom.highs[0], ONE) if atom.low == 0 and atom.highs else None
 
     def covers(self, store: Store) -> list[tuple[Poly, Poly]] | None:
         """For each dimension the half-open range of places that an unconditional store fills."""
@@ -132,15 +175,10 @@ class Places:
         for item in store.items:
             poly = self.reading.place(item)
             axes = numbers.axes(poly)
-            digits = self._digits(poly, NO_AXES)
-            if axes & used or digits is None:
-                return None
-            if any(numbers.atoms[at].kind != "index" for at in digits):
+            width = self._width(poly)
+            if axes & used or width is None:
                 return None
             used |= axes
-            width = self._width(digits)
-            if width is None:
-                return None
             start = {m: c for m, c in poly.items() if not numbers.axes({m: c})}
             spans.append((start, add(start, width)))
         return spans
@@ -210,7 +248,7 @@ def check_places(reading: Reading, report: Report) -> tuple[Undefined, ...]:
     places, group = Places(reading), reading.group
     undefined: list[Undefined] = []
     for number, store in enumerate(group.stores):
-        known = places.determined(tuple(map(reading.place, store.items)))
+        known = places.determined(tuple(map(reading.place, store.items)), places.facts(store))
         missing = sorted(store.axes - known - store.decided)
         if missing and not store.trusted:
             report.add(
@@ -312,6 +350,20 @@ def _check_covered(places: Places, tensor: Tensor, report: Report) -> None:
         tuple((store.span, "a store") for store in stores),
         clashes.gap(group, tensor),
     )
+
+
+def _divided(monomial: Monomial, coefficient: int, unit: tuple[Monomial, int]) -> int | None:
+    """How often a term is a multiple of another one, apart from what varies; None if it is none."""
+    factors, number = unit
+    fits = all(monomial.count(at) >= factors.count(at) for at in factors)
+    return coefficient // number if fits and coefficient % number == 0 else None
+
+
+def _without(monomial: Monomial, factors: Monomial) -> Monomial:
+    left = list(monomial)
+    for at in factors:
+        left.remove(at)
+    return tuple(left)
 
 
 def _text(reading: Reading, poly: Poly) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from kgen.lang.dtypes import FLOATS, LIMITS, DType
 from kgen.lang.operators import OPERATORS
+from kgen.lang.substitute import index_of, rebuilt
 from kgen.lang.typed import (
     Cast,
     Const,
@@ -38,6 +39,7 @@ from kgen.prove.numbers import (
     Condition,
     Flag,
     Interval,
+    Kind,
     Numbers,
     Poly,
     Some,
@@ -355,17 +357,49 @@ class Reading:
             assert value.none is not None
             parts = (add(self.extent(value.index), ONE, -1), self.poly(value.none))
             return known.atom("first", what, self.ends(value), value.axes, parts=parts)
-        lows: list[Poly] = []
-        highs: list[Poly] = []
-        if value.kind in ("sum", "cumsum") and self.fits(value, value.dtype):
-            turns = self.extent(value.index)
-            if value.kind == "cumsum":
-                turns = add(known.index(value.index, turns), ONE)
-            if low >= 0 or value.kind == "cumsum" or self.numbers.least(turns) >= 0:
-                lows = [multiply(turns, const(low))]
-                highs = [multiply(turns, const(high))]
         ends = self.ends(value)
-        return known.atom("opaque", what, ends, value.axes, lows=lows, highs=highs)
+        if value.kind not in ("sum", "cumsum") or not self.fits(value, value.dtype):
+            return known.atom("opaque", what, ends, value.axes)
+        running = (value.index, arg) if isinstance(value, Scan) else self._earlier(value)
+        if running is None:
+            turns = self.extent(value.index)
+            sure = low >= 0 or known.least(turns) >= 0
+            bounds = [[multiply(turns, const(end))] if sure else [] for end in (low, high)]
+            return known.atom("opaque", what, ends, value.axes, lows=bounds[0], highs=bounds[1])
+        index, added = running
+        at, own = known.index(index, self.extent(index)), self.poly(added)
+        start = own if isinstance(value, Scan) else ZERO
+        least, most = (add(start, multiply(at, const(end))) for end in self.ends(added))
+        kind: Kind = "opaque"
+        if self.ends(added)[0] >= 0:
+            kind = "cumsum" if isinstance(value, Scan) else "prefix"
+        parts = (own, at) if kind != "opaque" else ()
+        return known.atom(kind, what, ends, value.axes, lows=[least], highs=[most], parts=parts)
+
+    def _earlier(self, value: Reduce) -> tuple[str, Value] | None:
+        """For a sum over what is below the value of an index: that index, and what is added at it."""
+        match value.arg:
+            case Select(Op("lt", (Index(each), Index(row))), then, Const(0)) if (
+                each == value.index and row != each and self.extent(row) == self.extent(each)
+            ):
+                moved = self._moved(then, each, row)
+                return (row, moved) if moved is not None else None
+        return None
+
+    def _moved(self, value: Value, index: str, to: str) -> Value | None:
+        """A value at another index; None where that one has a meaning of its own in it."""
+        if index not in value.axes:
+            return value
+        match value:
+            case Index():
+                return index_of(to)
+            case Ref(name):
+                return self._moved(self.group.lets[name].value, index, to)
+            case Reduce(_, bound) | Scan(_, bound) if bound in (index, to):
+                return None
+        parts = [self._moved(part, index, to) for part in children(value)]
+        known = [part for part in parts if part is not None]
+        return rebuilt(value, tuple(known)) if len(known) == len(parts) else None
 
     def key(self, value: Value) -> int:
         """A number for what a value is made of: values of one key are equal wherever they are evaluated."""
