@@ -334,10 +334,17 @@ def _bound(signature: Signature, world: World, name: str) -> Iterator[int]:
     given = {n: tensor for n, tensor in signature.tensors.items() if n not in world.absent}
     texts = [dim.text for tensor in given.values() for dim in tensor.dims]
     texts += [tensor.length.text for tensor in given.values() if tensor.length is not None]
+    made_of = [
+        {source for used in dim.names & {*signature.sizes} for source in signature.sources(used)}
+        for tensor in given.values()
+        for dim in tensor.dims
+    ]
     for dim, expr in enumerate(signature.tensors[name].dims):
-        size = signature.sizes.get(expr.text)
-        listed = len(world.buffers[name]) > 1
-        if size is None or size.derived is not None or texts.count(expr.text) > 1 or listed:
+        own = {s for used in expr.names & {*signature.sizes} for s in signature.sources(used)}
+        loose = {source for source in own if source not in texts}  # read off what is made of it
+        count = sum(bool(loose & sources) for sources in made_of)
+        fixed = expr.text not in own and (not loose or count > 1)
+        if fixed or texts.count(expr.text) > 1 or len(world.buffers[name]) > 1:
             yield dim
 
 

@@ -22,17 +22,22 @@ from kgen.lang.host import ends_of, host, integer
 from kgen.lang.infer import Scope
 from kgen.lang.stores import check_store
 from kgen.lang.syntax import Call, Expr, Item, Name
+from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     Chain,
+    Const,
     Group,
     Let,
     Load,
+    Op,
+    Param,
     Scalar,
     Size,
     Tensor,
     Trusted,
     Value,
     is_host,
+    walk,
 )
 from kgen.spec.located import Text
 from kgen.spec.model import GroupSpec, ScalarSpec, TensorSpec
@@ -164,7 +169,7 @@ class _Checker:
                     "compare it: a mask is a condition",
                 )
         stores = [check_store(each, spec.tensors, scope) for each in spec.stores]
-        self._check_use(tensors)
+        self._check_use(tensors, sizes)
         trusted = [self._trusted(text, reason) for text, reason in spec.trusted]
         tile, warps = self.schedule()
         good = all(
@@ -424,34 +429,11 @@ class _Checker:
 
     # What is used, bound and scheduled.
 
-    def _check_use(self, tensors: dict[str, Tensor | None]) -> None:
+    def _check_use(self, tensors: dict[str, Tensor | None], sizes: dict[str, Size | None]) -> None:
         used = self.scope.used
         if any(each.code in _UNREAD for each in self.report.diagnostics):
             return  # what could not be read may use anything
-        found = {
-            (item.id, name in self.scope.optional)
-            for name, known in self.scope.tensors.items()
-            for item in (known[1] if known else ())
-            if isinstance(item, Name)
-        }
-        for name, text in self.spec.sizes:
-            if (name.value, False) in found or _is_derived(text):
-                continue
-            if name.value not in used:
-                self.report.add("unused", name.span, f"nothing uses the size `{name.value}`")
-                continue
-            spare = (name.value, True) in found
-            self.report.add(
-                "unbound-size",
-                name.span,
-                f"only optional tensors have a dimension `{name.value}`"
-                if spare
-                else f"no tensor has a dimension that is just `{name.value}`",
-                "a tensor that is always given must have it; or make it a scalar, which the caller passes"
-                if spare
-                else f"if one has a dimension made of `{name.value}`, declare that as a size and derive "
-                f"`{name.value}` from it; or make it a scalar, which the caller passes",
-            )
+        self._check_bound(tensors, sizes)
         kinds: list[tuple[str, Text]] = [("scalar", each.name) for each in self.spec.scalars]
         kinds += [("index", name) for name, _ in self.spec.indices]
         kinds += [("let", name) for name, _ in self.spec.lets]
@@ -471,6 +453,49 @@ class _Checker:
                     f"nothing stores to the `{tensor.mode}` tensor `{name_text}`",
                     "add a line under `store`, or make it an `in` tensor",
                 )
+
+    def _check_bound(
+        self, tensors: dict[str, Tensor | None], sizes: dict[str, Size | None]
+    ) -> None:
+        """Report sizes that can't be read off the shapes of tensors that are always given."""
+        found = {
+            (item.id, name in self.scope.optional)
+            for name, known in self.scope.tensors.items()
+            for item in (known[1] if known else ())
+            if isinstance(item, Name)
+        }
+        told = {name for name, spare in found if not spare}
+        dims = [
+            (f"`{each.name}` has a dimension `{spec_text(dim)}`", dim)
+            for each in tensors.values()
+            if each is not None and not each.optional
+            for dim in each.shape
+        ]
+        made = [dim for _, dim in dims]
+        made += [s.derived for n, s in sizes.items() if s and s.derived is not None and n in told]
+        told |= {each.name.value for each in self.spec.scalars if each.default is None}
+        asked = {name.value: name for name, text in self.spec.sizes if not _is_derived(text)}
+        while new := {n for value in made if (n := _told_by(value, told)) in asked}:
+            told |= new
+        for name in (each for each in asked.values() if each.value not in told):
+            if name.value not in self.scope.used:
+                self.report.add("unused", name.span, f"nothing uses the size `{name.value}`")
+                continue
+            param = Param(name.value, self.scope.params[name.value])
+            derive = f"declare that as a size, and derive `{name.value}` from it"
+            ways = [f"{said}: {derive}" for said, dim in dims if param in walk(dim, {})][:1]
+            if not ways and (name.value, True) in found:
+                ways = ["let a tensor that is always given have it"]
+            scalar = "a static scalar" if param.dtype == "int" else "a scalar"
+            ways.append(f"make it {scalar}, which the caller passes")
+            self.report.add(
+                "unbound-size",
+                name.span,
+                f"only optional tensors have a dimension `{name.value}`"
+                if (name.value, True) in found
+                else f"no tensor has a dimension that is just `{name.value}`",
+                "; or ".join(ways),
+            )
 
     def _ulps(self) -> int:
         text = self.spec.eager_ulps
@@ -533,6 +558,31 @@ _SCALAR_TYPES = ("i32", "i64", "f32", "static")
 
 def _is_static(text: Text) -> bool:
     return text.value.split(maxsplit=1)[:1] == ["static"]
+
+
+def _told_by(value: Value, known: set[str]) -> str:
+    """The size that follows from a number made of it and of what is known, `2 * half`; else nothing."""
+    missing = {each.name for each in walk(value, {}) if isinstance(each, Param)} - known
+    return min(missing) if len(missing) == 1 and _factor(value, min(missing)) else ""
+
+
+def _factor(value: Value, name: str) -> int | None:
+    """The number that a size is multiplied by in a sum; None where it stands otherwise."""
+    match value:
+        case Param(found):
+            return int(found == name)
+        case Op("add" | "sub" as op, (a, b)):
+            one, two = _factor(a, name), _factor(b, name)
+            return (
+                one + (two if op == "add" else -two)
+                if one is not None and two is not None
+                else None
+            )
+        case Op("mul", (Const(number), other) | (other, Const(number))):
+            inner = _factor(other, name)
+            return int(number) * inner if inner is not None else None
+    named = any(each == Param(name, each.dtype) for each in walk(value, {}))
+    return None if named else 0
 
 
 def _is_derived(text: Text) -> bool:

@@ -135,7 +135,8 @@ class Scope:
             )
             return None
         known = (*self.params, *self.extents, *self.texts, *self.tensors)
-        self.report.add("unknown-name", span, f"unknown name `{id}`", nearest(id, known))
+        help = syntax.CONSTANTS.get(id.capitalize()) or nearest(id, known)
+        self.report.add("unknown-name", span, f"unknown name `{id}`", help)
         return None
 
     def _load(self, expr: Item) -> Value | None:

@@ -95,7 +95,7 @@ _INSTEAD: dict[type[ast.AST], str] = {
     ast.keyword: "write the arguments in order, without names",
     ast.Starred: "write each argument out",
 }
-_CONSTANTS = {
+CONSTANTS = {
     "True": "write a comparison that holds: 0 == 0",
     "False": "write a comparison that does not hold: 0 != 0",
     "None": "every value is a number or a condition; write the number that stands for nothing: -1",
@@ -206,7 +206,7 @@ class _Reader:
                     "unsupported-syntax",
                     span,
                     f"`{word}` is not in the language",
-                    _CONSTANTS[str(word)],
+                    CONSTANTS[str(word)],
                 )
                 return Number(0, span)
             case ast.Constant(int(huge)) if abs(huge) > 2**64:

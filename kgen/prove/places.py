@@ -97,14 +97,15 @@ class Places:
             given = self._given_away(only[0], known, facts) if len(only) == 1 else NO_AXES
             if given:
                 return given
-        low, high = numbers.interval(open_)
-        for unit in self._units(open_, known) if high - low < 2**64 else ():
-            # unit * whole + rest: both follow where the rest is less than a unit.
+        for unit in self._units(open_, known):
+            # unit * whole + rest: both follow where the rest is less than a unit and nothing wraps around.
+            one = dict((unit,))
             whole = {m: q for m, c in open_.items() if (q := _divided(m, c, unit)) is not None}
-            whole = {tuple(_without(m, unit[0])): q for m, q in whole.items()}
-            rest = add(open_, multiply(whole, dict((unit,))), -1)
-            end = add(dict((unit,)), ONE, -1)
-            if whole and self._within(rest, poly, ZERO, end, facts):
+            whole = {_without(m, unit[0]): q for m, q in whole.items()}
+            low, high = numbers.interval(multiply(whole, one))
+            fits = high - low + numbers.interval(one)[1] <= 2**64
+            rest = add(open_, multiply(whole, one), -1)
+            if whole and fits and self._within(rest, poly, ZERO, add(one, ONE, -1), facts):
                 return self._solved(whole, known, facts) | self._solved(rest, known, facts)
         for monomial, coefficient in open_.items():
             atom = numbers.atoms[monomial[0]]

@@ -378,7 +378,10 @@ class Reading:
 
     def _earlier(self, value: Reduce) -> tuple[str, Value] | None:
         """For a sum over what is below the value of an index: that index, and what is added at it."""
-        match value.arg:
+        arg = self.resolved(value.arg)
+        while isinstance(arg, Cast) and self.fits(arg, arg.dtype) and arg.arg.dtype != "bool":
+            arg = self.resolved(arg.arg)
+        match arg:
             case Select(Op("lt", (Index(each), Index(row))), then, Const(0)) if (
                 each == value.index and row != each and self.extent(row) == self.extent(each)
             ):

@@ -212,7 +212,13 @@ class Signature:
                     self._bind_size(dim.text, size, shown, declared, found)
             if declared.length is not None:
                 self._bind_size(declared.length.text, len(each), name, declared, found)
-        values = self._numbers({name: size for name, (size, _) in found.items()}, scalars)
+        sizes = {name: size for name, (size, _) in found.items()}
+        seen = [
+            (expr, size)
+            for _, arg, tensor in given
+            for expr, size in zip(arg.dims, tensor.shape, strict=True)
+        ]
+        values = self._numbers(sizes, scalars, seen)
         for shown, declared, tensor in given:
             self._shape(shown, declared, tensor, values)
         for (name, declared), argument in zip(self.tensors.items(), tensors, strict=True):
@@ -260,11 +266,14 @@ class Signature:
             if used in self.sizes or used in self.scalars
         }
 
-    def _numbers(self, values: Values, scalars: tuple[object, ...]) -> Values:
-        """The sizes and scalars, given the sizes that shapes say."""
+    def _numbers(
+        self, values: Values, scalars: tuple[object, ...], seen: list[tuple[Expr, int]]
+    ) -> Values:
+        """The sizes and scalars, given the sizes that shapes say, and what each dimension is."""
         for (name, scalar), value in zip(self.scalars.items(), scalars, strict=True):
             if value is not None or name not in self.defaults:
                 values[name] = self._number(name, scalar, value)
+        self._solve(values, seen)
         for name in self.order:
             declared = self.declared(name)
             if isinstance(declared, SizeArg) and declared.derived is not None:
@@ -274,6 +283,24 @@ class Signature:
                 values[name] = self.defaults[name](values)
             self._range(name, declared, values)
         return values
+
+    def _solve(self, values: Values, seen: list[tuple[Expr, int]]) -> None:
+        """Read the sizes that no given tensor has alone off numbers made of them, `2 * half`.
+
+        Whether these really are what their expressions say is checked with all the others.
+        """
+        derived = [
+            (e.derived, values[n]) for n, e in self.sizes.items() if e.derived and n in values
+        ]
+        known = [*derived, *seen]
+        wanted = [n for n, e in self.sizes.items() if e.derived is None and n not in values]
+        for _ in wanted:  # one may take another
+            for expr, number in known:
+                missing = [name for name in expr.names if name not in values]
+                if len(missing) == 1 and missing[0] in wanted:
+                    at_0, at_1 = (expr(values | {missing[0]: at}) for at in (0, 1))
+                    if at_0 != at_1:
+                        values[missing[0]] = (number - at_0) // (at_1 - at_0)
 
     def _elements(
         self, name: str, declared: TensorArg, argument: object
@@ -349,18 +376,18 @@ class Signature:
     def _derived(self, name: str, expr: Expr, values: Values) -> None:
         value = expr(values)
         if values.setdefault(name, value) != value:
-            parts = [f"{n} = {values[n]} in {self._holders(n)}" for n in self._sources(name)]
+            parts = [f"{n} = {values[n]} in {self._holders(n)}" for n in self.sources(name)]
             raise self.fail(
                 f"the size `{name}` is {values[name]} in {self._holders(name)}, but {expr.text} is "
                 f"{value}: {'; '.join(parts)}"
             )
 
-    def _sources(self, name: str) -> list[str]:
+    def sources(self, name: str) -> list[str]:
         """The sizes read off shapes that a derived size is made of."""
         declared = self.declared(name)
         if not isinstance(declared, SizeArg) or declared.derived is None:
             return [name]
-        return [source for need in sorted(self._needs(name)) for source in self._sources(need)]
+        return [source for need in sorted(self._needs(name)) for source in self.sources(need)]
 
     def _holders(self, size: str) -> str:
         holders = [
@@ -368,7 +395,15 @@ class Signature:
             for tensor, arg in self.tensors.items()
             if any(dim.text == size for dim in arg.dims)
         ]
-        return ", ".join(holders) or "the call"
+        return ", ".join(holders or self._made_of(size)) or "the call"
+
+    def _made_of(self, size: str) -> list[str]:
+        """The tensors with a dimension that is made of a size."""
+        return [
+            f"`{tensor}`"
+            for tensor, arg in self.tensors.items()
+            if any(size in self.sources(used) for d in arg.dims for used in d.names & {*self.sizes})
+        ]
 
     def _range(self, name: str, declared: SizeArg | ScalarArg, values: Values) -> None:
         low, high = declared.ends(values)
@@ -382,9 +417,18 @@ class Signature:
     def _shape(self, name: str, declared: TensorArg, tensor: torch.Tensor, values: Values) -> None:
         wanted = [dim(values) for dim in declared.dims]
         if list(tensor.shape) != wanted:
+            alone = {
+                dim.text for arg in self.tensors.values() for dim in arg.dims if not arg.optional
+            }
+            told = {k: "" if k in alone or s.derived else k for k, s in self.sizes.items()}
+            sizes = [
+                f"{k} = {v}" + (f" in {', '.join(self._made_of(k))}" if told[k] else "")
+                for k, v in values.items()
+                if k in told
+            ]
             raise self.fail(
                 f"`{name}` has shape {list(tensor.shape)}, but {declared.type} is {wanted} here; "
-                f"sizes: {', '.join(f'{k} = {v}' for k, v in values.items() if k in self.sizes)}"
+                f"sizes: {', '.join(sizes)}"
             )
         if tensor.numel() == 0:
             return

@@ -138,6 +138,14 @@ def test_answers(_name, text, calls, reading, device):
                     assert torch.equal(edges, torch.cat([before.base[:ODD], before.base[-ODD:]]))
 
 
+@pytest.mark.parametrize("text", [text for name, text, _ in ANSWERED if "told_sizes" in name])
+def test_wrong_calls_of_told_sizes_are_refused(text, device):
+    with in_memory.subject(text) as made:
+        testing = importlib.import_module(f"{made.parent}.{in_memory.PACKAGE}._testing")
+        testing.check_refusals(made.case, device)
+        testing.check(made.case, device)
+
+
 @pytest.mark.parametrize("_name, text, rest", REFUSED, ids=ids(REFUSED))
 def test_refusals(_name, text, rest):
     with pytest.raises(in_memory.Refused) as raised:

@@ -675,3 +675,21 @@ def extent_quotient(*, x: Tensor, z: Tensor, y: Tensor) -> None:
     if int(x[0]) >= int(z[0]):
         values[0] = 0
     _put(y, values)
+
+
+# Places that are told by others.
+
+
+def compaction(
+    *, keep: Tensor, n: Tensor, x: Tensor, kept: Tensor, flat: Tensor, front: Tensor
+) -> None:
+    rows, total = x.tolist(), flat.numel()
+    chosen = [row[0] for row, yes in zip(rows, keep.tolist(), strict=True) if yes]
+    _put(kept, chosen + kept.tolist()[len(chosen) :])
+    joined = [v for row, count in zip(rows, n.tolist(), strict=True) for v in row[:count]][:total]
+    _put(flat, joined + flat.tolist()[len(joined) :])
+    fronts = []
+    for row, old in zip(rows, front.tolist(), strict=True):
+        ahead = [v for v in row if v > 0]
+        fronts.append(ahead + old[len(ahead) :])
+    _put(front, fronts)
