@@ -370,11 +370,10 @@ class Reading:
         at, own = known.index(index, self.extent(index)), self.poly(added)
         start = own if isinstance(value, Scan) else ZERO
         least, most = (add(start, multiply(at, const(end))) for end in self.ends(added))
-        kind: Kind = "opaque"
-        if self.ends(added)[0] >= 0:
-            kind = "cumsum" if isinstance(value, Scan) else "prefix"
-        parts = (own, at) if kind != "opaque" else ()
-        return known.atom(kind, what, ends, value.axes, lows=[least], highs=[most], parts=parts)
+        kind: Kind = "cumsum" if isinstance(value, Scan) else "prefix"
+        if self.ends(added)[0] < 0:
+            return known.atom("opaque", what, ends, value.axes, lows=[least], highs=[most])
+        return known.atom(kind, what, ends, value.axes, lows=[least], highs=[most], parts=(own, at))
 
     def _earlier(self, value: Reduce) -> tuple[str, Value] | None:
         """For a sum over what is below the value of an index: that index, and what is added at it."""
