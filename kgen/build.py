@@ -13,7 +13,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -112,6 +111,8 @@ def _each(groups: list[Group], report: Report) -> Iterable[tuple[Emitted | None,
     processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     if len(groups) < _MANY or processes == 1:
         return map(work, groups)
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - only for many groups
+
     with ProcessPoolExecutor(processes) as pool:
         return list(pool.map(work, groups, chunksize=4))
 

@@ -5,6 +5,7 @@ Exit codes: 0 good, 1 generated files are not what the specs say (`build --check
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -31,6 +32,7 @@ _QUIET = click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.version_option(kgen.__version__, prog_name="kgen")
 def main() -> None:
     """Turn declarative YAML specs into fused GPU kernels."""
+    gc.set_threshold(100_000, 50, 50)  # trees live as long as the command does
 
 
 def _fail(message: str) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 
 from kgen.diagnostics import Report, Span, listed, nearest
 from kgen.spec.model import GroupSpec
@@ -21,7 +22,7 @@ def check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
         return
     file = (package.folder / "eager.py").as_posix()
     try:
-        tree = ast.parse(package.eager)
+        functions = _functions(package.eager)
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None) or 1
         column = getattr(error, "offset", None) or 1
@@ -32,7 +33,6 @@ def check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
             also=((Span(file, line, column, column + 1), "the syntax error"),),
         )
         return
-    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     if name not in functions:
         report.add(
             "bad-eager",
@@ -69,10 +69,13 @@ def check_eager(spec: GroupSpec, package: Package, report: Report) -> None:
 def eager_parameters(package: Package, name: str) -> frozenset[str]:
     """The keyword arguments of a function in eager.py; none if it can't be read."""
     try:
-        tree = ast.parse(package.eager or "")
+        found = _functions(package.eager or "").get(name)
     except SyntaxError:
         return frozenset()
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            return frozenset(arg.arg for arg in node.args.kwonlyargs)
-    return frozenset()
+    return frozenset(arg.arg for arg in found.args.kwonlyargs) if found is not None else frozenset()
+
+
+@functools.lru_cache(maxsize=8)
+def _functions(text: str) -> dict[str, ast.FunctionDef]:
+    """The functions of a module; each group of a package asks for them."""
+    return {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}

@@ -195,7 +195,7 @@ def _opening(line: str, start: int) -> int | None:
 def split_top(text: str, separator: str = ",") -> list[str]:
     """The parts of a list, separators inside brackets left alone."""
     parts, depth, start = [], 0, 0
-    for at, char in enumerate(text):
+    for at, char in enumerate(text if separator in text else ""):
         depth += (char in _PAIRS.values()) - (char in _PAIRS)
         if depth == 0 and text.startswith(separator, at) and at >= start:
             parts.append(text[start:at].strip())
