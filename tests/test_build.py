@@ -297,16 +297,7 @@ store: {{"x[n]": "x[n] + {" + ".join(f"scalar_{n}" for n in range(17))}"}}
 }
 
 
-LONG_LINES = pytest.mark.xfail(reason="long lines are broken otherwise", strict=True)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param(text, id=name, marks=[LONG_LINES] if name == "long names" else [])
-        for name, text in SHAPES.items()
-    ],
-)
+@pytest.mark.parametrize("text", SHAPES.values(), ids=SHAPES.keys())
 def test_what_is_generated_of_other_shapes_is_formatted(
     root: Path, tmp_path: Path, text: str
 ) -> None:

@@ -513,8 +513,8 @@ def test_the_checks_leave_no_trace_in_the_kernels():
     "package, tries, targets",
     [
         ("dspark", "[5]", ("80", "100", "120", "gfx942")),
-        ("dspark", "[3, 5]", ("90",)),
-        ("small", "[5]", ("90",)),
+        pytest.param("dspark", "[3, 5]", ("90",), marks=pytest.mark.slow),
+        pytest.param("small", "[5]", ("90",), marks=pytest.mark.slow),
     ],
 )
 def test_checks_compile_and_store_to_their_buffers_alone(small, package, tries, targets, tmp_path):

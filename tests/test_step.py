@@ -378,8 +378,14 @@ def test_k_goes_down_and_up_again(device, fused):
     assert differences(engine.tensors(), alone.tensors()) == []
 
 
-@pytest.mark.parametrize("fused, overlap", SETTINGS)
-@pytest.mark.parametrize("where", ["project", "sample", "embed", "layer_latents", "propose"])
+@pytest.mark.parametrize(
+    "where, fused, overlap",
+    [
+        pytest.param(where, *each, marks=[] if each == (True, True) else pytest.mark.slow)
+        for where in ("project", "sample", "embed", "layer_latents", "propose")
+        for each in SETTINGS
+    ],
+)
 def test_a_stage_that_raises_leaves_the_lengths(device, fused, overlap, where):
     dspark.configure(fused=fused, overlap=overlap)
     engine, sound = Engine(device), Engine(device)

@@ -94,7 +94,7 @@ def test_a_copy_alone_runs_the_kernel_in_the_interpreter(tmp_path, name):
     )
 
 
-@pytest.mark.parametrize("place", ["dspark", "engine/dspark"])
+@pytest.mark.parametrize("place", ["dspark", pytest.param("engine/dspark", marks=pytest.mark.slow)])
 def test_a_copy_brings_its_tests(tmp_path, place):
     """One group's, with kgen and what it needs blocked; in a package and in a plain folder."""
     vendor(tmp_path / place)
@@ -169,7 +169,15 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        each
+        if each in ("kernels.py", "_runtime.py")
+        else pytest.param(each, marks=pytest.mark.slow)
+        for each in CHANGES
+    ],
+)
 def test_copies_that_differ_in_any_file_run_their_own_code(tmp_path, name):
     """Called, through torch's operators and compiled, whichever was imported first."""
     old, new, more = CHANGES[name]

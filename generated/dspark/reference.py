@@ -680,9 +680,9 @@ def prologue(
     cap_2 = blocks * page_size
     position_2 = num_ctx_stored + j
     # page_3: i64(block_tables[row, position_2 // page_size])
-    page_3 = _load(block_tables, row, position_2 // page_size, where=alive & (position_2 < cap_2)).to(
-        torch.int64
-    )
+    page_3 = _load(
+        block_tables, row, position_2 // page_size, where=alive & (position_2 < cap_2)
+    ).to(torch.int64)
     # target_kv_lens[row]: target_kv_lens[row] + 1
     target_kv_lens_new = _load(target_kv_lens, row) + 1
     # page_tables[r, c]: block_tables[row, c], when alive
@@ -819,9 +819,9 @@ def prologue_from_table(
     cap_2 = blocks * page_size
     position_2 = num_ctx_stored + j
     # page_3: i64(block_tables[row, position_2 // page_size])
-    page_3 = _load(block_tables, row, position_2 // page_size, where=alive & (position_2 < cap_2)).to(
-        torch.int64
-    )
+    page_3 = _load(
+        block_tables, row, position_2 // page_size, where=alive & (position_2 < cap_2)
+    ).to(torch.int64)
     # target_kv_lens[row]: target_kv_lens[row] + 1
     target_kv_lens_new = _load(target_kv_lens, row) + 1
     # ctx_positions[r, t]: ctx_len[slot] + t

@@ -15,7 +15,11 @@ from . import eager, ops
 from ._runtime import chained, without
 from ._step import Step, StepTensor, Switches
 
-SWITCHES = Switches("KGEN_DSPARK", ("fused", "overlap", "local_table", "fused_norm"), {"local_table": "fused", "fused_norm": "fused"})
+SWITCHES = Switches(
+    "KGEN_DSPARK",
+    ("fused", "overlap", "local_table", "fused_norm"),
+    {"local_table": "fused", "fused_norm": "fused"},
+)
 
 # What a group runs: the torch chain of eager.py, or one kernel.
 EAGER = {

@@ -14,7 +14,8 @@ from kgen.package.view import chain, chain_import
 from kgen.plan.step import StepPlan
 from kgen.plan.stepnames import StepTensor
 from kgen.plan.streams import Do, Names, Stage, free_stages
-from kgen.targets.layout import docstring, literal, table, wrap
+from kgen.targets import layout
+from kgen.targets.layout import docstring, literal, table, texts, wrap
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +46,11 @@ class StepView:
         return ("fused", "overlap", *self.plan.switches)
 
     @property
-    def switch_names(self) -> str:
-        """Likewise, as text."""
-        return _literal(self.all_switches)
-
-    @property
-    def needs(self) -> str:
-        """Switch -> the one that it needs."""
-        found = {s.name.value: s.needs.value for s in self.plan.spec.switches if s.needs}
-        return _literal(found)
+    def table_of_switches(self) -> str:
+        """The switches, and which needs which."""
+        needs = {s.name.value: literal(s.needs.value) for s in self.plan.spec.switches if s.needs}
+        made = layout.call("Switches", literal(self.prefix), texts(self.all_switches), table(needs))
+        return "\n".join(made.lines("SWITCHES = "))
 
     @property
     def switches(self) -> list[tuple[str, str, str]]:

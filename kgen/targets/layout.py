@@ -138,9 +138,14 @@ def _wrapped(line: str) -> list[str]:
         inner = [f"{indent}    {part}" for part in parts]
         return [f"{indent}{name} = (", *inner, f"{indent})"] if alone else [line]
     end = len(line) - len(tail) - 1
+    while start >= WIDTH:  # what stands before a call that is too long is broken itself
+        before = _closed(line, start, len(indent))
+        if before is None:
+            break
+        start, end = before
     inner = split_top(line[start + 1 : end])
     one = f"{indent}    {', '.join(inner)}"
-    head, foot = line[: start + 1], f"{indent}{line[end]}{tail}"
+    head, foot = line[: start + 1], f"{indent}{line[end:]}"
     if len(one) <= WIDTH and line[start] not in "[{":
         return [head, one, foot]
     for sign in ("&", "+", "*"):
@@ -190,6 +195,13 @@ def _opening(line: str, start: int) -> int | None:
         if depth == 0:
             return at if at + 1 < len(line) - 1 else None
     return None
+
+
+def _closed(line: str, end: int, start: int) -> tuple[int, int] | None:
+    """The last bracket outside of others that is opened and closed between two places."""
+    close = max((line.rfind(each, start, end) for each in _PAIRS), default=-1)
+    opened = _opening(line[: close + 1], start) if close >= 0 else None
+    return (opened, close) if opened is not None else None
 
 
 def split_top(text: str, separator: str = ",") -> list[str]:

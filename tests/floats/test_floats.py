@@ -57,7 +57,7 @@ EVERY = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.bfloat
 
 @pytest.mark.parametrize(
     "factor",
-    [3.25, *(pytest.param(each, marks=pytest.mark.slow) for each in (1.0, 0.0, -1.5, 1e-38))],
+    [pytest.param(each, marks=pytest.mark.slow) for each in (3.25, 1.0, 0.0, -1.5, 1e-38)],
 )
 def test_every_bf16_pattern(numbers: ModuleType, factor: float) -> None:
     b = torch.full_like(EVERY, factor)

@@ -187,7 +187,9 @@ def called(example: Example, dtype: str) -> dict:
 
 
 @pytest.mark.parametrize("alone", [False, True], ids=["all_means", "solver_alone"])
-@pytest.mark.parametrize("seed", range(9))
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, *(pytest.param(n, marks=pytest.mark.slow) for n in range(3, 9))]
+)
 def test_no_small_world_breaks_a_proof(seed: int, alone: bool, front, monkeypatch) -> None:
     if alone:
         monkeypatch.setattr(proving, "search", lambda _group, _obligation: None)
@@ -221,7 +223,9 @@ def test_no_small_world_breaks_a_proof(seed: int, alone: bool, front, monkeypatc
 GROUPS = sorted({p.stem for p in (ROOT / "specs" / "dspark").glob("*.yaml")} - {"step"})
 
 
-@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize(
+    "group", [pytest.param(g, marks=pytest.mark.slow) if "norm" in g else g for g in GROUPS]
+)
 def test_no_drawn_call_of_a_group_goes_wild(group: str) -> None:
     """The reference raises at the first index that leaves its tensor."""
     case = building.case("generated", "dspark", group)
