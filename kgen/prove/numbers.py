@@ -354,7 +354,33 @@ class Numbers:
         (low_a, high_a), (low_b, high_b) = self.interval(a), self.interval(b)
         axes = self.axes(a) | self.axes(b) | self.condition_axes(condition)
         ends = (min(low_a, low_b), max(high_a, high_b))
-        return self.atom("choice", "", ends, axes, parts=(a, b), condition=condition)
+        lows, highs = (self._shared(condition, a, b, sign) for sign in (1, -1))
+        return self.atom(
+            "choice", "", ends, axes, parts=(a, b), condition=condition, lows=lows, highs=highs
+        )
+
+    def _shared(self, condition: Condition, a: Poly, b: Poly, sign: int) -> list[Poly]:
+        """The bounds of one branch of a choice that bound the other one, too: from below or from above."""
+        found: list[Poly] = []
+        sides = ((a, condition), (b, opposite(condition)))
+        for poly, (other, where) in zip((a, b), reversed(sides), strict=True):
+            ((monomial, number),) = poly.items() if len(poly) == 1 else (((), 0),)
+            bounds = [poly]
+            if number == 1 and len(monomial) == 1:
+                atom = self.atoms[monomial[0]]
+                bounds += atom.lows if sign > 0 else atom.highs
+            bounds = [each for each in bounds if self._of_names(each)]
+            facts = self.facts([(where, None)]) if bounds else Facts()
+            for bound in bounds:
+                gap = add(other, bound, -1) if sign > 0 else add(bound, other, -1)
+                if bound not in found and self.shows(gap, facts, hard=False) is not None:
+                    found.append(bound)
+        return found
+
+    def _of_names(self, poly: Poly) -> bool:
+        """Whether a polynomial is made of sizes and scalars, whose own bounds hold everywhere."""
+        made_of = {self.atoms[at].kind for monomial in poly for at in monomial}
+        return made_of == {"name"}
 
     def truth(self, condition: Condition) -> Poly:
         """1 where the condition holds, else 0."""
