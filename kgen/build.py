@@ -11,6 +11,7 @@ import functools
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from kgen.prove.prove import prove
 from kgen.spec.package import Package, read_packages
 from kgen.targets.triton import reserved
 
+_DEEP = 10_000  # calls within each other: a chain of lets is as deep as it is long
 _MANY = 40  # groups that are worth starting processes for
 
 
@@ -125,6 +127,7 @@ def _compile(group: Group, sources: dict[str, str]) -> tuple[Emitted | None, lis
 def compile_group(group: Group, report: Report) -> Emitted | None:
     """A typed group to text: proofs, plan, kernels, which are judged; None after reporting mistakes."""
     before = len(report.diagnostics)
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEEP))
     proved = prove(group, report)
     plan = make_plan(proved, report) if proved is not None else None
     if plan is None:

@@ -405,15 +405,13 @@ class _Role:
             if isinstance(cond, Exists):
                 found += self._exists(cond.index, scope)
             elif guard not in always:
-                before = known[: known.index(guard)] if guard in known else known
-                test = self._condition(cond, before, scope)
+                # A condition that guards something is there already, wherever it was met first.
+                test = scope.find(("condition", cond), cond.axes)
+                if test is None:
+                    before = known[: known.index(guard)] if guard in known else known
+                    test = self.value(cond, before, scope)
                 found.append(test if positive else self._op("not", test))
         return found
-
-    def _condition(self, cond: Value, guards: Guards, scope: _Scope) -> Expr:
-        """A condition that guards something, wherever it was met first."""
-        known = scope.find(("condition", cond), cond.axes)
-        return known if known is not None else self.value(cond, guards, scope)
 
     def _exists(self, index: str, scope: _Scope) -> list[Expr]:
         """That an index has a value: programs have one, and so has a loop's turn."""
