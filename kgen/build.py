@@ -45,12 +45,16 @@ class InternalError(BuildError):
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A package and what was made of it: `files` of all its groups, if nothing is wrong with its specs."""
+    """A package and what was made of it: `files` of all its groups, if nothing is wrong with its specs.
+
+    `notes`: what is no mistake and yet to be known, each with the group that it is about.
+    """
 
     package: Package
     groups: tuple[Group, ...]
     step: StepPlan | None
     files: dict[str, str]
+    notes: tuple[tuple[str, str], ...]
 
 
 def compile_specs(root: Path) -> tuple[Built, ...]:
@@ -86,7 +90,8 @@ def compile_packages(packages: tuple[Package, ...], report: Report) -> tuple[Bui
         files = render(package, views, step) if not report.diagnostics else {}
         for name, text in files.items():
             _check_python(package, name, text)
-        built.append(Built(package, tuple(groups), step, files))
+        notes = tuple((view.name, text) for view in views for text in view.emitted.words.unkept)
+        built.append(Built(package, tuple(groups), step, files, notes))
     return tuple(built)
 
 

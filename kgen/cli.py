@@ -137,10 +137,13 @@ def check(specs: Path, as_json: bool, quiet: bool) -> None:
     """Check the specs and write nothing."""
     built = _compiled(specs, as_json=as_json)
     if as_json:
-        click.echo(json.dumps({"errors": []}))
+        notes = [{"group": group, "note": text} for each in built for group, text in each.notes]
+        click.echo(json.dumps({"errors": [], **({"notes": notes} if notes else {})}))
     elif not quiet:
         count = sum(len(each.groups) for each in built)
         click.echo(f"{counted(count, 'group')} in {specs}: no mistakes found")
+        for group, text in (note for each in built for note in each.notes):
+            click.echo(f"note: {group}: {text}")
 
 
 @main.command(name="list")

@@ -265,6 +265,47 @@ def test_check(run: Run) -> None:
     assert set(tree(Path())) == set(before), "nothing is written"
 
 
+BREAKS = """\
+group: doubled
+summary: Adds a number to each total.
+sizes: {R: 0 .. 64}
+scalars: {most: {type: i64, values: 1 .. 100}}
+tensors: {total: {type: "i64[R]", values: 0 .. most, mode: inout}}
+index: {r: R}
+store:
+  total[r]: total[r] + 1
+"""
+
+
+@pytest.mark.parametrize(
+    "stored, told",
+    [
+        ("total[r] + 1", True),
+        ("min(total[r] + 1, most)", False),
+        ('{value: "total[r] + 1", when: "total[r] < most"}', False),
+        ('{value: "total[r] + 1", when: "total[r] <= most"}', True),
+        ("max(total[r], 3)", True),
+        ("most - total[r]", False),
+    ],
+)
+def test_check_tells_of_values_that_the_next_call_may_not_find(
+    run: Run, stored: str, told: bool
+) -> None:
+    Path("specs/pack/doubled.yaml").write_text(BREAKS.replace("total[r] + 1", stored))
+    note = (
+        "`total[r]`: what is stored is not shown to be in `0 .. most`, the `values` of `total`, which "
+        "the next call relies on"
+    )
+    assert run("check").out == "2 groups in specs: no mistakes found\n" + (
+        f"note: doubled: {note}\n" if told else ""
+    )
+    assert json.loads(run("check", "--json").out).get("notes", []) == (
+        [{"group": "doubled", "note": note}] if told else []
+    )
+    run("build")
+    assert (note in Path("generated/pack/docs/doubled.md").read_text()) == told
+
+
 def test_list(run: Run) -> None:
     ended = run("list")
     assert ended.code == 0

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kgen.diagnostics import counted
 from kgen.lang.code import Code, call, infix
 from kgen.lang.text import spec_text
-from kgen.lang.typed import Group
+from kgen.lang.typed import Group, Store
 from kgen.plan.plan import Axis, Plan, Role
 from kgen.prove.places import Undefined
 from kgen.prove.prove import Proof
@@ -24,6 +24,7 @@ class Words:
     roles: tuple[str, ...]
     proofs: tuple[str, ...]
     undefined: tuple[str, ...]
+    unkept: tuple[str, ...]
 
 
 def words(plan: Plan) -> Words:
@@ -33,6 +34,7 @@ def words(plan: Plan) -> Words:
         roles=tuple(_role(plan.group, role) for role in plan.roles),
         proofs=_shown(plan.proved.proofs),
         undefined=tuple(dict.fromkeys(map(_undefined, plan.proved.undefined))),
+        unkept=tuple(_unkept(plan.group, store) for store in plan.proved.unkept),
     )
 
 
@@ -94,6 +96,14 @@ def _reason(proof: Proof) -> str:
             return f"{done} only where {' and '.join(f'`{each}`' for each in proof.because)}"
         case "trusted":
             return f"Trusted, since {proof.because[0].removesuffix('.')}"
+
+
+def _unkept(group: Group, store: Store) -> str:
+    tensor = group.tensors[store.tensor]
+    return (
+        f"`{store.target_text}`: what is stored is not shown to be in `{tensor.values_text}`, the `values` "
+        f"of `{tensor.name}`, which the next call relies on"
+    )
 
 
 def _undefined(place: Undefined) -> str:

@@ -13,7 +13,19 @@ from kgen.diagnostics import Example, Report, Span
 from kgen.lang.code import prefix
 from kgen.lang.dtypes import LIMITS
 from kgen.lang.text import spec_text
-from kgen.lang.typed import NOWHERE, Group, Load, Op, Ref, Tensor, Trusted, Value, children, walk
+from kgen.lang.typed import (
+    NOWHERE,
+    Group,
+    Load,
+    Op,
+    Ref,
+    Store,
+    Tensor,
+    Trusted,
+    Value,
+    children,
+    walk,
+)
 from kgen.prove.contexts import (
     Contexts,
     Exists,
@@ -21,6 +33,7 @@ from kgen.prove.contexts import (
     Guards,
     Place,
     contexts,
+    guards_of,
     launched,
     parts,
 )
@@ -78,6 +91,7 @@ class Proved:
         lengths: how many tensors each list has at most.
         laid: what programs may be laid over.
         undefined: the places that several points may own.
+        unkept: the stores that may leave in a tensor what its `values` say is not there.
         proofs: why each load and store is inside its tensor, for a reader.
     """
 
@@ -90,6 +104,7 @@ class Proved:
     lengths: dict[str, int]
     laid: Laid
     undefined: tuple[Undefined, ...]
+    unkept: tuple[Store, ...]
     proofs: tuple[Proof, ...]
 
 
@@ -167,6 +182,7 @@ def prove(group: Group, report: Report) -> Proved | None:
         },
         laid=laid,
         undefined=undefined,
+        unkept=tuple(store for store in group.stores if not prover.keeps(store)),
         proofs=tuple(dict.fromkeys(prover.proofs)),
     )
 
@@ -228,6 +244,22 @@ class _Prover:
                 f"the group has no load, place or conversion `{unmet.text}` to trust",
                 "write it as it stands in the let or store that needs it, or remove it",
             )
+
+    def keeps(self, store: Store) -> bool:
+        """Whether what is stored is shown to be one of the values that its tensor holds."""
+        reading, tensor = self.reading, self.reading.group.tensors[store.tensor]
+        if tensor.dtype not in LIMITS or tensor.dtype == "bool":
+            return True
+        guards = guards_of(reading.group, store, inside=True)
+        known = [(c, None) for c in reading.declared((store.value,))]
+        known += [(reading.last(index), None) for index in sorted(store.axes)]
+        facts, stored = (
+            reading.numbers.facts(known, self._guarded(guards)),
+            reading.poly(store.value),
+        )
+        goals = [add(stored, reading.poly(tensor.low), -1)] if tensor.low is not None else []
+        goals += [add(reading.poly(tensor.high), stored, -1)] if tensor.high is not None else []
+        return all(reading.numbers.shows(goal, facts) is not None for goal in goals)
 
     def _note(
         self,
