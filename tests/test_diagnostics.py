@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from kgen.diagnostics import CATALOGUE, Diagnostic, Report, Span, nearest, render
+from kgen.build import compile_specs
+from kgen.diagnostics import CATALOGUE, Diagnostic, Report, Span, SpecError, nearest, render
 
 SOURCE = "group: probe\n\tstore: {x: y}\n"
 
@@ -24,6 +25,43 @@ def test_every_code_says_why_in_a_sentence() -> None:
 def test_a_code_outside_the_catalogue_cannot_be_made() -> None:
     with pytest.raises(ValueError, match="misspelt-code"):
         Diagnostic(Span("a.yaml", 1, 1, 2), "misspelt-code", "wrong")
+
+
+GROUP = """\
+group: {name}
+summary: One of several.
+sizes: {{{sizes}}}
+tensors:
+  x: i32[R]
+  y: {{type: "i32[{dim}]", mode: out}}
+index: {{r: R}}
+store:
+  y[r]: {value}
+"""
+
+
+def test_a_mistake_of_one_group_hides_none_of_others(tmp_path) -> None:
+    groups = {
+        "one/unused": ("R: 0 .. 64, S: 0 .. 9", "R", "x[r]"),
+        "one/empty": ("R: 0 .. 64", "R - 65", "x[r]"),
+        "one/outside": ("R: 0 .. 64", "R", "x[r + 1]"),
+        "two/gap": ("R: 0 .. 64", "R + 1", "x[r]"),
+    }
+    for path, (sizes, dim, value) in groups.items():
+        file = tmp_path / f"{path}.yaml"
+        file.parent.mkdir(exist_ok=True)
+        name = path.partition("/")[2]
+        file.write_text(GROUP.format(name=name, sizes=sizes, dim=dim, value=value))
+    with pytest.raises(SpecError) as raised:
+        compile_specs(tmp_path)
+    assert {
+        (each.span.file.rsplit("/", 1)[1], each.code) for each in raised.value.report.ordered()
+    } == {
+        ("unused.yaml", "unused"),
+        ("empty.yaml", "empty-range"),
+        ("outside.yaml", "out-of-bounds"),
+        ("gap.yaml", "partly-stored"),
+    }
 
 
 def test_text() -> None:

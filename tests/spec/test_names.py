@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import string
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,17 @@ from kgen.spec.model import is_name
 @pytest.mark.parametrize("name", ["r", "R", "K1", "x_ptr", "row2slot", "match", "type"])
 def test_a_name(name: str) -> None:
     assert is_name(name)
+
+
+@pytest.mark.parametrize("letter", string.ascii_letters)
+def test_every_letter_is_a_name(front, letter: str) -> None:
+    spec = front.spec(
+        sizes={"Rows": "0 .. 9"},
+        tensors={letter: "i32[Rows]", "copied": '{type: "i32[Rows]", mode: out}'},
+        index={"row": "Rows"},
+        store={"copied[row]": f"{letter}[row]"},
+    )
+    assert front.found(spec) == []
 
 
 NOT_NAMES = ["", "2x", "a-b", "a b", "a.b", "_x", "__x", "größe", "\uff58", "in", "None", "lambda"]
