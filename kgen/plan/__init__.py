@@ -4,7 +4,8 @@ In: a `Proved`, or a `StepSpec` with its typed groups. Out: `Plan`, `StepPlan`; 
 schedule, or an overlap, that can't be had. In reading order:
 
 - `plan.py`: stores with the same program axes are a role; every index of a role is a row, a tile, lanes
-  or a loop. `_agreed` gives each block name one size, since a kernel has one `TILE_c` for all its roles.
+  or a loop. `_fitted` gives each block the widths that a call's sizes may choose from, the same for all
+  roles, since a kernel has one `TILE_c`.
 - `streams.py`: which stages of a step conflict, and from that the fork, the joins and the events.
 - `stepnames.py`, `step.py`: the names, sizes and stages of a step.
 
