@@ -16,7 +16,18 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from kgen.diagnostics import Report
-from kgen.lang.typed import Axes, Group, Load, Reduce, Scan, Store, Value, walk
+from kgen.lang.typed import (
+    Axes,
+    Group,
+    Load,
+    Reduce,
+    Ref,
+    Scan,
+    Store,
+    Value,
+    children,
+    walk,
+)
 from kgen.prove.prove import Proved
 
 TILE = 1024  # elements of a wide tile: 8 for each of the 128 threads of 4 warps
@@ -75,12 +86,7 @@ class Role:
 
     def loops(self, group: Group, store: Store) -> tuple[str, ...]:
         """The loops around a store, one that a scan runs along innermost."""
-        scanned = {
-            each.index
-            for root in roots(store)
-            for each in walk(root, group.lets)
-            if isinstance(each, Scan)
-        }
+        scanned = scanned_by(group, store)
         loops = [i for i, axis in self.axes.items() if axis.kind == "loop" and i in store.axes]
         return tuple(sorted(loops, key=lambda i: i in scanned))
 
@@ -331,6 +337,26 @@ def _check_schedule(group: Group, found: tuple[Role, ...], report: Report) -> No
             )
 
 
+def scanned_by(group: Group, store: Store) -> Axes:
+    """The indices that scans in a store run along, but those within a reduction over the same index."""
+    todo: list[tuple[Value, Axes]] = [(root, frozenset()) for root in roots(store)]
+    found, seen = set[str](), set[tuple[str, Axes]]()
+    while todo:
+        value, inside = todo.pop()
+        match value:
+            case Ref(name) if (name, inside) not in seen:
+                seen.add((name, inside))
+                todo.append((group.lets[name].value, inside))
+            case Reduce(_, index, arg, none):
+                todo.append((arg, inside | {index}))
+                todo += [(none, inside)] if none is not None else []
+                continue
+            case Scan(_, index) if index not in inside:
+                found.add(index)
+        todo += ((each, inside) for each in children(value))
+    return frozenset(found)
+
+
 def _check_loops(proved: Proved, role: Role, report: Report) -> None:
     """What a loop stores to must not be read in a later turn, nor in another loop.
 
@@ -361,16 +387,15 @@ def _check_loops(proved: Proved, role: Role, report: Report) -> None:
 def _check_scans(group: Group, store: Store, role: Role, report: Report) -> None:
     """A running total over a loop can't be kept through the turns of a loop inside it."""
     loops = {index for index, axis in role.axes.items() if axis.kind == "loop"}
-    values = [each for root in roots(store) for each in walk(root, group.lets)]
-    scans = {each.index: each for each in values if isinstance(each, Scan) and each.index in loops}
-    if len(scans) > 1:
-        one, two, *_ = scans.values()
+    scanned = scanned_by(group, store)
+    one, *others = [index for index in role.axes if index in scanned & loops] or [""]
+    if others:
         report.add(
             "scan-in-loop",
             store.value_span,
-            f"`{one.kind}[{one.index}]` and `{two.kind}[{two.index}]` both run along loops of one store, "
-            "one of which is inside the other",
-            f"make `{one.index}` or `{two.index}` a static size",
+            f"one scan runs along `{one}` and another along `{others[0]}`; both are loops here, and one of "
+            "them is inside the other",
+            f"make `{one}` or `{others[0]}` a static size",
         )
         return
     for root in roots(store):
