@@ -518,7 +518,7 @@ class Raised:
         test: Value = typed.Const(1, "bool")
         for each in more:
             test = typed.Op("and", (test, each), "bool", test.axes | each.axes)
-        if expr.kind == "min" and inner.at(self.position(arg)) == index:
+        if more and expr.kind == "min" and inner.at(self.position(arg)) == index:
             missing = typed.Const(LIMITS["i64"][1], "i64")
             return typed.Reduce("first", index, test, missing, "i64", axes)
         if more:
@@ -594,7 +594,12 @@ class Raised:
                 if value != LIMITS["i64"][1]:
                     return None
                 found = self.reading.resolved(self.value(place, where))
-                if isinstance(found, typed.Reduce) and found.kind == "first":
+                if not isinstance(found, typed.Reduce):
+                    return None
+                own = typed.Index(found.index, frozenset((found.index,)))
+                if found.kind == "min" and self.reading.poly(found.arg) == self.reading.poly(own):
+                    found = replace(found, kind="first", arg=typed.Const(1, "bool"))
+                if found.kind == "first":
                     none = self.value(then, where.also(self.literals((expr.cond,))))
                     return replace(found, none=none, axes=found.axes | none.axes)
         return None

@@ -355,6 +355,11 @@ class Reading:
         low, high = self.ends(arg)
         if isinstance(value, Reduce) and value.kind == "first":
             assert value.none is not None
+            wanted = self.condition(arg)
+            each = wanted.parts if isinstance(wanted, All) else (wanted,)
+            inside = self.last(value.index)  # which every place that is found is
+            asked = both(*(part for part in each if part != inside))
+            what = (value.kind, value.index, known.number(asked))
             parts = (add(self.extent(value.index), ONE, -1), self.poly(value.none))
             return known.atom("first", what, self.ends(value), value.axes, parts=parts)
         ends = self.ends(value)
