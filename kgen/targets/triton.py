@@ -247,6 +247,7 @@ class _Printer:
     order: Axes = ()
     program: Code = field(default_factory=lambda: Code("tl.program_id(0)"))
     strides: dict[tuple[str, int], Var] = field(default_factory=dict)
+    counters: set[Expr] = field(default_factory=set)
 
     def body(self, role: Role, start: str | None) -> list[str]:
         """The lines of a role; `start`: the number of its first program, among all of the launch."""
@@ -292,6 +293,7 @@ class _Printer:
         end = f"{step} if ONCE_{loop.axis} else {extent}" if loop.axis in self.fitted else extent
         ends = f"0, {end}, {step}"
         head = f"for {loop.start.name} in {turns}({ends}):"
+        self.counters.add(loop.start)
         lines = [f"{c.var.name} = {self.code(c.start)}" for c in loop.carried]
         inner = self.lines(loop.body)
         thens = [self.code(each.then).text for each in loop.carried]
@@ -521,7 +523,7 @@ class _Printer:
             name = "both" if op == "and" else "either"
             self.helpers.add(name)
             return call(name, self._at(block, axes), self.code(flag))
-        given = [self._at(each, axes) for each in _widened(args)]
+        given = [self._at(each, axes) for each in self._widened(args)]
         if expr.rounds == "zero":
             return infix("//" if op == "floordiv" else "%", *given)
         code = row.triton(*given)
@@ -532,6 +534,20 @@ class _Printer:
         name = code.text.partition("(")[0]
         if name in HELPERS:
             self.helpers.add(name)
+
+    def _widened(self, args: tuple[Expr, ...]) -> list[Expr]:
+        """Operands without conversions to 64 bits that Triton makes by itself beside one that has them."""
+        # A loop's counter is a number of Python's in Triton's interpreter.
+        known = {
+            arg for arg in args if isinstance(arg, Cast) or _static(arg) or arg in self.counters
+        }
+        wide = [arg.dtype == "i64" and arg not in known for arg in args]
+        return [
+            arg.arg
+            if isinstance(arg, Cast) and (arg.arg.dtype, arg.dtype) == ("i32", "i64") and any(wide)
+            else arg
+            for arg in args
+        ]
 
     # Reductions.
 
@@ -599,17 +615,6 @@ def _narrow(item: Expr) -> Expr:
         case Cast(Var(_, "i32") as var, "i64"):
             return var
     return item
-
-
-def _widened(args: tuple[Expr, ...]) -> list[Expr]:
-    """Operands without the conversions to 64 bits that Triton makes by itself beside one that has them."""
-    wide = [arg.dtype == "i64" and not isinstance(arg, Cast) and not _static(arg) for arg in args]
-    return [
-        arg.arg
-        if isinstance(arg, Cast) and (arg.arg.dtype, arg.dtype) == ("i32", "i64") and any(wide)
-        else arg
-        for arg in args
-    ]
 
 
 def _neutral(kind: str, dtype: DType) -> Code:
