@@ -288,7 +288,12 @@ class Parts(Values):
     def _ordered(self, roots: list[list[Key]]) -> list[list[Key]]:
         """The parts that each store needs first, and at the end those that late checks need."""
         masks = {key: list(self._asked(part.mask)) for key, part in self.parts.items()}
-        graph = {key: self._made_of(key) + masks[key] for key in self.parts}
+        # Lets that Python knows are in no mask: where they fail the part is not even looked at.
+        made = {
+            key: [*self._made_of(key), *self._asked((part.lazy,))]
+            for key, part in self.parts.items()
+        }
+        graph = {key: made[key] + masks[key] for key in self.parts}
         for each in (each for mask in masks.values() for each in mask):
             self.parts[each].uses += 1
         for key in self.parts:
@@ -298,8 +303,8 @@ class Parts(Values):
         while cycle := _cycle(graph):
             for key in (key for key in cycle if masks[key] and not isinstance(key, Wanted)):
                 self.parts[key].late = True
-                graph[key] = self._made_of(key)
-                for each in graph[key]:  # once more in the check
+                graph[key] = made[key]
+                for each in self._made_of(key):  # once more in the check
                     self.parts[each].uses += 1
         late = [each for key, part in self.parts.items() if part.late for each in masks[key]]
         order: list[list[Key]] = []
