@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
 
 from kgen.diagnostics import Report
@@ -108,7 +109,13 @@ class Plan:
         """Each compile-time block size, with an axis that it belongs to, after those beside it."""
         every = [axis for role in self.roles for axis in role.axes.values() if axis.kind != "row"]
         every.sort(key=lambda axis: (max(map(len, axis.beside), default=0), axis.block))
-        return {axis.block: axis for axis in every}
+        found: dict[str, Axis] = {}
+        while every:
+            left = {axis.block for axis in every}
+            axis = next(axis for axis in every if left.isdisjoint(chain(*axis.beside)))
+            found[axis.block] = axis
+            every.remove(axis)
+        return found
 
     @property
     def stored(self) -> tuple[tuple[str, ...], ...]:
