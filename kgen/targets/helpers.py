@@ -34,6 +34,12 @@ def either(mask, flag):
     """mask | flag, a block and a scalar: their `|` is a number in the interpreter of Triton 3.9."""
     return tl.where(flag, True, mask)
 ''',
+    "flag": '''\
+@triton.jit
+def flag(holds):
+    """A scalar comparison, to be broadcast: in the interpreter of Triton 3.9 it has its operands' type."""
+    return tl.where(holds, True, False)
+''',
     "multiply": '''\
 @triton.jit
 def multiply(a, b):

@@ -437,9 +437,12 @@ class _Printer:
             case Var(name):
                 return Code(name)
             case Cast(arg, dtype):
-                if _static(arg):
+                if _static(arg) and arg.dtype in LITERALS:
                     return self._constant(self.code(arg), dtype)
-                return self._convert(self.code(arg), arg.dtype, dtype)
+                code = self.code(arg)
+                if _static(arg):
+                    code = self._constant(code, own_type(arg.dtype))
+                return self._convert(code, arg.dtype, dtype)
             case Select(cond, then, other):
                 axes = expr.axes
                 plain = [isinstance(each, Num) for each in (then, other)]
@@ -449,6 +452,11 @@ class _Printer:
                     else self._at(each, axes, typed=True)
                     for each in (then, other)
                 ]
+                if expr.dtype == "bool" and axes:
+                    arms = [
+                        self._flag(arm) if isinstance(each, Op) and not each.axes else arm
+                        for arm, each in zip(arms, (then, other), strict=True)
+                    ]
                 return call("tl.where", self._at(cond, axes), *arms)
             case Spread():
                 return self._spread(expr)
@@ -459,6 +467,11 @@ class _Printer:
     def _at(self, expr: Expr, axes: Axes, *, typed: bool = False) -> Code:
         """An expression that broadcasts over `axes`, of which its own are some."""
         return _shaped(self.typed(expr) if typed else self.code(expr), expr.axes, axes)
+
+    def _flag(self, code: Code) -> Code:
+        """What holds for all lanes, beside what holds for each."""
+        self.helpers.add("flag")
+        return call("flag", code)
 
     def _shape(self, axes: Axes) -> Code:
         names = [self.widths[axis].text for axis in axes]
@@ -524,6 +537,8 @@ class _Printer:
             self.helpers.add(name)
             return call(name, self._at(block, axes), self.code(flag))
         given = [self._at(each, axes) for each in self._widened(args)]
+        if all(map(_static, args)):
+            given[0] = self._constant(given[0], dtype)
         if expr.rounds == "zero":
             return infix("//" if op == "floordiv" else "%", *given)
         code = row.triton(*given)
@@ -604,8 +619,9 @@ def _static(expr: Expr) -> bool:
             return True
         case Arg(_, dtype):
             return dtype in (*LITERALS, "bool")
-        case Op(_, args, dtype):  # floats are rounded at run time, as they are elsewhere
-            return dtype not in FLOATS - LITERALS and all(map(_static, args))
+        case Op(op, args, dtype):  # what is rounded or wraps around does so at run time, as elsewhere
+            exact = dtype in (*LITERALS, "bool") or not (dtype in FLOATS or OPERATORS[op].leaves)
+            return exact and all(map(_static, args))
     return False
 
 

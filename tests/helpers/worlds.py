@@ -503,24 +503,24 @@ def _quiet() -> None:
     warnings.simplefilter("ignore")
 
 
-def run(worlds: int, seed: int, processes: int) -> Summary:
-    """Draw specs until there were so many worlds."""
+def run(worlds: int, seed: int, processes: int, seconds: float = math.inf) -> Summary:
+    """Draw specs until there were so many worlds, or so much time has passed."""
     summary, start = Summary(), time.monotonic()
-    seeds = itertools.count(seed * A_SEED)
-    if processes == 1:
-        _quiet()
-        for each in map(record, seeds):
+    # A pool takes all that it is given at once, so a seed waits until there is room for it.
+    room = threading.Semaphore(4 * processes)
+
+    def seeds() -> Iterator[int]:
+        for number in itertools.count(seed * A_SEED):
+            room.acquire()
+            if summary.worlds >= worlds or time.monotonic() - start > seconds:
+                return
+            yield number
+
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, _quiet, maxtasksperchild=400) as pool:
+        for each in pool.imap_unordered(record, seeds()):
             summary.add(each)
-            if summary.worlds >= worlds:
-                break
-    else:
-        context = multiprocessing.get_context("spawn")
-        with context.Pool(processes, _quiet, maxtasksperchild=400) as pool:
-            # Batches, since a pool takes all of an endless list at once.
-            while summary.worlds < worlds:
-                batch = list(itertools.islice(seeds, 100 * processes))
-                for each in pool.imap_unordered(record, batch):
-                    summary.add(each)
+            room.release()
     summary.seconds = time.monotonic() - start
     return summary
 
@@ -584,6 +584,7 @@ def main() -> None:
     parser.add_argument("--worlds", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--spec", type=int, metavar="SEED")
     parser.add_argument("--shrink", type=int, metavar="SEED")
     parser.add_argument("--compile", type=int, metavar="COUNT")
@@ -599,7 +600,8 @@ def main() -> None:
         )
         print(*found["problems"], sep="\n")
     else:
-        print(run(given.worlds, given.seed, given.processes).text(given.processes))
+        summary = run(given.worlds, given.seed, given.processes, 60 * given.minutes)
+        print(summary.text(given.processes))
 
 
 if __name__ == "__main__":
