@@ -65,10 +65,11 @@ class _Scope:
     carried: list[Carried] = field(default_factory=list)
     axis: str = ""
     chosen: Guards = ()  # of compile time, that hold on this side of a branch
+    stays: bool = False  # whether it is never put further out than where it is opened
 
-    def inner(self, axis: str = "", chosen: Guards = ()) -> _Scope:
+    def inner(self, axis: str = "", chosen: Guards = (), *, stays: bool = False) -> _Scope:
         """A body inside this one."""
-        return _Scope(self, self.depth + 1, axis=axis, chosen=chosen)
+        return _Scope(self, self.depth + 1, axis=axis, chosen=chosen, stays=stays)
 
     def chain(self) -> Iterable[_Scope]:
         """This body and those around it, the innermost first."""
@@ -231,7 +232,7 @@ class _Role:
 
     def _store_loop(self, over: tuple[str, ...], stores: list[typed.Store], scope: _Scope) -> Loop:
         """The stores that go through the same loops."""
-        inner, start = self._open(over[0], scope)
+        inner, start = self._open(over[0], scope, stays=True)
         body: list[Stmt] = []
         if len(over) > 1:
             body.append(self._store_loop(over[1:], stores, inner))
@@ -239,9 +240,9 @@ class _Role:
             body += [self._store(store, inner) for store in stores]
         return self._closed(over[0], start, inner, body)
 
-    def _open(self, index: str, scope: _Scope) -> tuple[_Scope, Var]:
+    def _open(self, index: str, scope: _Scope, *, stays: bool = False) -> tuple[_Scope, Var]:
         """The body of a loop over an index, its lanes bound."""
-        inner, axis = scope.inner(axis=index), self._axis(index)
+        inner, axis = scope.inner(axis=index, stays=stays), self._axis(index)
         dtype = self._lane_type(index)
         start = self._fresh(f"{index}_start", dtype, (), inner)
         lanes = self._op("add", start, cast(Lane(index, (index,)), dtype), dtype=dtype)
@@ -416,9 +417,13 @@ class _Role:
     def _exists(self, index: str, scope: _Scope) -> list[Expr]:
         """That an index has a value: programs have one, and so has a loop's turn."""
         axis = self.role.axes[index]
-        looped = any(each.axis == index for each in scope.chain())
-        if axis.kind in ("row", "tile") or looped or self.plan.proved.ends[index][0] > 0:
+        if axis.kind in ("row", "tile") or self.plan.proved.ends[index][0] > 0:
             return []
+        for each in scope.chain():
+            if each.axis == index:
+                return []
+            if not each.stays:  # it may leave the loops around it
+                break
         extent = self._extent(index, "i32")
         zero = Num(0, "int")
         return [self._op("gt", extent, zero)]
@@ -468,10 +473,7 @@ class _Role:
         ]
         bodies = [tuple(inner.stmts) for inner, _ in sides]
         outside = [var for inner, expr in sides for var in _free((*inner.stmts,), (expr,))]
-        home = self._deepest(outside, scope)
-        around = next((each for each in scope.chain() if each.chosen), None)
-        if any(bodies) and around is not None and around.depth > home.depth:
-            home = around  # what is loaded here may need that choice as well
+        home = self._home_of((*bodies[0], *bodies[1]), outside, scope)
         var = self._fresh("chosen", value.dtype, axes, home)
         home.stmts.append(Branch(test, bodies[0], bodies[1], (Merged(var, spread[0], spread[1]),)))
         home.known[key] = var
@@ -549,7 +551,7 @@ class _Role:
         then = self._op(op, total, taken, dtype=each.dtype)
         inner.carried.append(Carried(total, Spread(neutral, each.dtype, axes), then))
         loop = self._closed(index, start, inner, [])
-        home = self._deepest(_free((loop,), ()), scope)
+        home = self._home_of(loop.body, _free((loop,), ()), scope)
         home.stmts.append(loop)
         for carried in loop.carried:
             self.scopes[carried.var.name] = home
@@ -631,6 +633,14 @@ class _Role:
         names = (each for each in ir.walk(value) if isinstance(each, Var))
         home = self._deepest(names, scope)
         return forced if forced is not None and forced.depth > home.depth else home
+
+    def _home_of(self, body: tuple[Stmt, ...], outside: Iterable[Var], scope: _Scope) -> _Scope:
+        """The outermost body that can hold a loop or a branch, as `outside` are bound there."""
+        home = self._deepest(outside, scope)
+        around = next((each for each in scope.chain() if each.chosen), None)
+        if body and around is not None and around.depth > home.depth:
+            return around  # what is loaded here may need that choice as well
+        return home
 
     def _deepest(self, found: Iterable[Var], scope: _Scope) -> _Scope:
         """The innermost of the bodies that variables are bound in."""

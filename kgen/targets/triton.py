@@ -619,7 +619,9 @@ def _static(expr: Expr) -> bool:
             return True
         case Arg(_, dtype):
             return dtype in (*LITERALS, "bool")
-        case Op(op, args, dtype):  # what is rounded or wraps around does so at run time, as elsewhere
+        case Op(
+            op, args, dtype
+        ):  # what is rounded or wraps around does so at run time, as elsewhere
             exact = dtype in (*LITERALS, "bool") or not (dtype in FLOATS or OPERATORS[op].leaves)
             return exact and all(map(_static, args))
     return False
