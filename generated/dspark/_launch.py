@@ -112,6 +112,22 @@ def pick(at, values):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return (chosen >> 1) - (1 << 61)
 
 
+@triton.constexpr_function  # type: ignore[untyped-decorator]
+def is_minus_zero(number: float) -> bool:
+    """Whether a compile-time number is -0.0."""
+    return repr(number) == "-0.0"
+
+
+@triton.jit
+def rounded(number):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    """A compile-time number as f32; -0.0 too, which Triton 3.6 takes for 0.0 otherwise."""
+    if is_minus_zero(number):
+        value = tl.full((), -0x80000000, tl.int32).to(tl.float32, bitcast=True)
+    else:
+        value = tl.full((), number, tl.float32)
+    return value
+
+
 Widths: TypeAlias = tuple[dict[str, int], int]
 
 

@@ -19,7 +19,7 @@ from kgen.package.step import StepView
 from kgen.package.view import View
 from kgen.plan.step import StepPlan
 from kgen.spec.package import Package
-from kgen.targets.helpers import HELPERS, helper
+from kgen.targets.helpers import HELPERS, IN_LAUNCH, helper
 from kgen.targets.layout import call, cell, escaped
 
 _HERE = Path(kgen.__file__).parent
@@ -37,8 +37,8 @@ def render(package: Package, views: tuple[View, ...], step: StepPlan | None) -> 
     checked = [view for view in views if view.checked]
     used = {name for view in views for name in view.kernel.helpers}
     checking = {name for view in checked for name in view.check.helpers}
-    helpers = [helper(name) for name in sorted(used - {"pick"})]
-    check_helpers = [helper(name) for name in sorted(checking - used - {"pick"})]
+    helpers = [helper(name) for name in sorted(used - IN_LAUNCH)]
+    check_helpers = [helper(name) for name in sorted(checking - used - IN_LAUNCH)]
     found = [word for word in ("Check", "Trusted") if any(f"{word}(" in v.checks for v in checked)]
     context: dict[str, object] = {
         "package": package.name,
@@ -103,7 +103,7 @@ def render(package: Package, views: tuple[View, ...], step: StepPlan | None) -> 
 def _from_launch(used: set[str], helpers: list[str]) -> list[str]:
     """What kernels take from _launch.py, given what they use and the helpers beside them."""
     asked = ["interpreted"] if any("if interpreted():" in text for text in helpers) else []
-    return ["follow", *asked, "kernel", *(["pick"] if "pick" in used else [])]
+    return ["follow", *asked, "kernel", *sorted(used & IN_LAUNCH)]
 
 
 def _reference_helpers(views: Iterable[View]) -> list[str]:

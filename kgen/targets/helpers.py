@@ -6,6 +6,7 @@ two conversions have a form of their own there; both forms round to nearest, tie
 
 from __future__ import annotations
 
+IN_LAUNCH = frozenset({"pick", "rounded"})  # those that kgen/runtime/_launch.py has
 HELPERS: dict[str, str] = {
     "floor_div": '''\
 @triton.jit

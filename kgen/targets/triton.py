@@ -40,7 +40,7 @@ from kgen.lang.code import ATOM, Code, call, infix, method, number
 from kgen.lang.dtypes import FLOATS, LIMITS, LITERALS, NARROW_FLOATS, DType, own_type, triton_type
 from kgen.lang.operators import OPERATORS, compile_time
 from kgen.lang.typed import Group, Tensor
-from kgen.targets.helpers import HELPERS
+from kgen.targets.helpers import HELPERS, IN_LAUNCH
 from kgen.targets.layout import docstring, wrap
 from kgen.targets.names import Names
 
@@ -76,7 +76,7 @@ def reserved(group: Group) -> frozenset[str]:
     ]
     given = [f"HAS_{name}" for name in group.tensors]
     ends = [f"end_{at}" for at in range(len(group.stores))]
-    own = ("PDL", "follow", "kernel", "pick", "pid", "tl", "triton")
+    own = (*IN_LAUNCH, "PDL", "follow", "kernel", "pid", "tl", "triton")
     return frozenset((*tensors, *numbers, *blocks, *given, *ends, *HELPERS, *own))
 
 
@@ -445,7 +445,11 @@ class _Printer:
                 return self._convert(code, arg.dtype, dtype)
             case Select(cond, then, other):
                 axes = expr.axes
-                plain = [isinstance(each, Num) for each in (then, other)]
+                # The interpreter of Triton 3.6 makes no bf16 of a number but 0.
+                plain = [
+                    isinstance(each, Num) and (expr.dtype != "bf16" or each.value == 0)
+                    for each in (then, other)
+                ]
                 arms = [
                     self._at(each, axes)
                     if any(plain) and not all(plain)
@@ -494,8 +498,10 @@ class _Printer:
 
     def _constant(self, literal: Code, dtype: DType) -> Code:
         """A compile-time number as a run-time value of its type."""
-        if dtype in NARROW_FLOATS:
-            return self._convert(call("tl.full", "()", literal, "tl.float32"), "f32", dtype)
+        if dtype in FLOATS:
+            rounded = literal.text.startswith("rounded(")  # an f32 already
+            wide = literal if rounded else call("tl.full", "()", literal, "tl.float32")
+            return self._convert(wide, "f32", dtype)
         return call("tl.full", "()", literal, triton_type(dtype))
 
     def _convert(self, code: Code, source: DType, target: DType) -> Code:
@@ -513,7 +519,13 @@ class _Printer:
     def _operated(self, expr: Op) -> Code:
         op, args, axes = expr.op, expr.args, expr.axes
         if _static(expr):
-            return compile_time(op, [self.code(arg) for arg in args])
+            code = compile_time(op, [self.code(arg) for arg in args])
+            if expr.dtype != "float" or (
+                isinstance(args[0], Num) and args[0].value and op == "neg"
+            ):
+                return code
+            self.helpers.add("rounded")
+            return call("rounded", code)
         row = OPERATORS[op]
         dtype = next((arg.dtype for arg in args if arg.dtype not in LITERALS), "i64")
         if dtype in FLOATS:

@@ -77,12 +77,13 @@ class Memory(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         vendored = name.rpartition(".")[2].startswith("_")
         if not vendored or text not in self.codes:
             code = compile(text, file, "exec", dont_inherit=True)
-            # Triton reads a kernel's text again.
-            linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
             if vendored:
                 self.codes[text] = code
         else:
             code = self.codes[text]
+        # Triton reads the text of a kernel again.
+        file = code.co_filename
+        linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
         exec(code, module.__dict__)
 
 
