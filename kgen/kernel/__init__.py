@@ -4,13 +4,13 @@ In: a `Plan`. Out: `Made`, the group's kernel and that of debug mode, both judge
 
 - `ir.py`: the form. Free of any backend's words; a mask is a set of conditions, a load says where it
   happens.
-- `lower.py`: a plan to a kernel, each value in the outermost body that can hold it, under the guards it
-  needs.
+- `lower.py`: a plan to a kernel, each value under the guards it needs, in the outermost body that can
+  hold it; `bodies.py` knows which one that is.
 - `passes.py`: what puts it in order: joining, sharing, leaving early, barriers, dead code, names.
 - `debug.py`: the kernel with its loads and stores checked and nothing stored. `make.py` is the way in.
 - `form.py`: whether a kernel is one at all: bound before use, types and axes that agree.
-- `judge.py` reads a finished kernel back (`raised.py`) and shows that each access is safe, and that it
-  stores where the group says and nowhere else; if not, `UnsafeError`, a fault of kgen.
+- `judge.py` reads a finished kernel back (`lanes.py`, `raised.py`) and shows that each access is safe,
+  and that it stores where the group says and nowhere else; if not, `UnsafeError`, a fault of kgen.
 - `run.py` runs one on numpy arrays, slowly and strictly (`memory.py`, `values.py`, `faults.py`); for
   tests.
 

@@ -22,7 +22,8 @@ from typing import TypeAlias
 from kgen.kernel import ir
 from kgen.kernel.form import FormError, check_form
 from kgen.kernel.ir import Expr, Kernel, Role, Stmt
-from kgen.kernel.raised import Position, Raised, Where
+from kgen.kernel.lanes import Position, Where
+from kgen.kernel.raised import Raised
 from kgen.lang.dtypes import LIMITS
 from kgen.lang.text import spec_text
 from kgen.lang.typed import NOWHERE, Axes, Group, Load, Store

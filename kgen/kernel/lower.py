@@ -7,10 +7,11 @@ needs; `watched`: all that the spec has around it, for debug mode.
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Hashable
+from dataclasses import dataclass, replace
 
 from kgen.kernel import ir
+from kgen.kernel.bodies import Bodies, Body, free
 from kgen.kernel.ir import (
     Arg,
     Axes,
@@ -49,127 +50,27 @@ _LONG = 8  # parts of what is combined beyond which it gets a name
 def lower(plan: Plan, *, watched: bool = False) -> Kernel:
     """The kernel of a plan."""
     names: set[str] = set()
-    roles = tuple(_Role(plan, role, watched, names).lowered() for role in plan.roles)
+    roles = tuple(_Role(names, plan, role, watched).lowered() for role in plan.roles)
     return Kernel(f"{plan.group.name}_kernel", plan.group.summary, roles)
 
 
 @dataclass(slots=True)
-class _Scope:
-    """A body while it is filled: of a role, a loop or one side of a branch; what is known in it."""
-
-    parent: _Scope | None
-    depth: int
-    stmts: list[Stmt] = field(default_factory=list)
-    known: dict[Hashable, Expr] = field(default_factory=dict)
-    indices: dict[str, Var] = field(default_factory=dict)
-    carried: list[Carried] = field(default_factory=list)
-    axis: str = ""
-    chosen: Guards = ()  # of compile time, that hold on this side of a branch
-    stays: bool = False  # whether it is never put further out than where it is opened
-
-    def inner(self, axis: str = "", chosen: Guards = (), *, stays: bool = False) -> _Scope:
-        """A body inside this one."""
-        return _Scope(self, self.depth + 1, axis=axis, chosen=chosen, stays=stays)
-
-    def chain(self) -> Iterable[_Scope]:
-        """This body and those around it, the innermost first."""
-        here: _Scope | None = self
-        while here is not None:
-            yield here
-            here = here.parent
-
-    def find(self, key: Hashable, axes: Iterable[str]) -> Expr | None:
-        """What is bound already for a value of some indices, none of which is bound again since."""
-        for each in self.chain():
-            if key in each.known:
-                return each.known[key]
-            if each.axis in axes:
-                return None
-        return None
-
-    def lanes(self, name: str) -> Var:
-        """The variable of an index."""
-        return next(each.indices[name] for each in self.chain() if name in each.indices)
-
-
-@dataclass(slots=True)
-class _Role:
-    """The lowering of one role."""
+class _Values(Bodies):
+    """The values of one role: what is loaded, chosen and combined for its stores."""
 
     plan: Plan
     role: Role
     watched: bool
-    names: set[str]
-    scopes: dict[str, _Scope] = field(default_factory=dict)
-    order: Axes = ()
     first: bool = False  # whether what is lowered is done by the first program only
 
     @property
     def group(self) -> Group:
         return self.plan.group
 
-    # The role.
-
-    def lowered(self) -> ir.Role:
-        """The role's body."""
-        root = _Scope(None, 0)
-        axes = tuple(self._axis(each.index) for each in self.role.axes.values())
-        self.order = tuple(axis.index for axis in axes if axis.kind != "row")
-        programs = self._lay(axes, root)
-        stores: list[Stmt] = []
-        looped: dict[tuple[str, ...], list[typed.Store]] = {}
-        for store in (*self.role.stores, *self.role.once):
-            loops = self.role.loops(self.group, store)
-            if loops:
-                looped.setdefault(loops, []).append(store)
-        loops_ = [self._store_loop(over, group, root) for over, group in looped.items()]
-        for store in (*self.role.stores, *self.role.once):
-            if not self.role.loops(self.group, store):
-                stores.append(self._store(store, root))
-        return ir.Role(axes, programs, (*root.stmts, *loops_, *stores))
-
     def _axis(self, index: str) -> ir.Axis:
         axis = self.role.axes[index]
         width = None if axis.kind == "row" else Arg(axis.block, "int")
         return ir.Axis(index, axis.kind, width, axis.tile, self._extent(index, None), axis.least)
-
-    def _lay(self, axes: tuple[ir.Axis, ...], root: _Scope) -> Expr:
-        """Bind the role's indices; how many programs it has."""
-        program = [axis for axis in axes if axis.kind in ("row", "tile")]
-        number: Expr = Program()
-        if len(program) > 1:
-            number = self._bind("program", number, root)
-        total: Expr = Num(1, "i32")
-        for at, axis in reversed(list(enumerate(program))):
-            count = self._count(axis)
-            dtype: DType = "int" if count.dtype == total.dtype == "int" else "i32"
-            total = count if total == Num(1, "i32") else self._op("mul", count, total, dtype=dtype)
-            here = number
-            if at > 0 and axis.kind == "tile":
-                count = self._bind(f"tiles_{axis.index}", count, root)
-            if at > 0:
-                here = self._op("mod", number, count, dtype="i32", rounds="zero")
-                number = self._op("floordiv", number, count, dtype="i32", rounds="zero")
-            if axis.kind == "row":
-                self._index(axis, Cast(here, "i64", ()), root)
-            else:
-                self._block(axis, here, root)
-        for axis in axes:
-            if axis.kind == "lanes":
-                self._block(axis, None, root)
-        return total
-
-    def _count(self, axis: ir.Axis) -> Expr:
-        """How many programs an axis has: at most 2**31 - 1, which the launch checks."""
-        count = self._extent(axis.index, "i32")
-        if axis.width is None:
-            return count if count.dtype == "int" else cast(count, "i32")
-        known = count.dtype == "int"
-        dtype: DType = "int" if known else self._lane_type(axis.index)
-        up = self._op("add", count if known else cast(count, dtype), axis.width, dtype=dtype)
-        up = self._op("sub", up, Num(1, "int"), dtype=dtype)
-        tiles = self._op("floordiv", up, axis.width, dtype=dtype, rounds="zero")
-        return tiles if known else cast(tiles, "i32")
 
     def _lane_type(self, index: str) -> DType:
         """The type that holds an index and what its last block has beyond its end."""
@@ -177,22 +78,12 @@ class _Role:
         tile = self.role.axes[index].tile or 1 << max(most - 1, 0).bit_length()
         return "i32" if most + tile <= _LIMIT else "i64"
 
-    def _block(self, axis: ir.Axis, start: Expr | None, scope: _Scope) -> None:
-        """Bind the lanes of an axis: all of them, or those of tile number `start`."""
-        assert axis.width is not None
-        dtype = self._lane_type(axis.index)
-        lanes = cast(Lane(axis.index, (axis.index,)), dtype)
-        if start is not None:
-            begin = self._op("mul", cast(start, dtype), axis.width, dtype=dtype)
-            lanes = self._op("add", begin, lanes, dtype=dtype)
-        self._index(axis, lanes, scope)
-
-    def _index(self, axis: ir.Axis, value: Expr, scope: _Scope) -> None:
-        var = self._fresh(axis.index, value.dtype, value.axes, scope)
+    def _index(self, axis: ir.Axis, value: Expr, scope: Body) -> None:
+        var = self.fresh(axis.index, value.dtype, value.axes, scope)
         scope.stmts.append(Bind(var, value, index=axis.index))
         scope.indices[axis.index] = var
 
-    def _inside(self, index: str, scope: _Scope) -> Expr:
+    def _inside(self, index: str, scope: Body) -> Expr:
         """Whether a lane is one of the index's values."""
         home = next(each for each in scope.chain() if index in each.indices)
         key = ("inside", index)
@@ -200,8 +91,8 @@ class _Role:
             lane = home.indices[index]
             extent = self._extent(index, lane.dtype)
             wide = extent.dtype == "i64" and lane.dtype == "i32"
-            test = self._op("lt", cast(lane, "i64") if wide else lane, extent)
-            home.known[key] = self._bind(f"{index}_in", test, home)
+            test = self.op("lt", cast(lane, "i64") if wide else lane, extent)
+            home.known[key] = self.bind(f"{index}_in", test, home)
         return home.known[key]
 
     def _extent(self, index: str, dtype: DType | None) -> Expr:
@@ -212,44 +103,18 @@ class _Role:
                 return cast(size, dtype) if dtype is not None and dtype != "i32" else size
         return value
 
-    # Stores.
+    # Loops.
 
-    def _store(self, store: typed.Store, scope: _Scope) -> Store:
-        self.first = store in self.role.once and bool(self.role.program)
-        outer, inner = (guards_of(self.group, store, inside=each) for each in (False, True))
-        when = split(self.group, store.when, positive=True) if store.when is not None else ()
-        conditions = self._guards(when, outer, scope)
-        value = self._typed(store.value, inner, scope)
-        items = tuple(self.value(item, inner, scope) for item in store.items)
-        chosen, items = self._choose(store.tensor, items, scope)
-        axes = self._ordered(store.axes)
-        mask = [self._inside(index, scope) for index in axes] + conditions
-        if self.first:
-            mask.append(self._op("eq", Program(), Num(0, "i32")))
-        self.first = False
-        note = f"{store.target_text}: {store.value_text}"
-        return Store(store.tensor, chosen, items, value, _each(mask), axes, note)
-
-    def _store_loop(self, over: tuple[str, ...], stores: list[typed.Store], scope: _Scope) -> Loop:
-        """The stores that go through the same loops."""
-        inner, start = self._open(over[0], scope, stays=True)
-        body: list[Stmt] = []
-        if len(over) > 1:
-            body.append(self._store_loop(over[1:], stores, inner))
-        else:
-            body += [self._store(store, inner) for store in stores]
-        return self._closed(over[0], start, inner, body)
-
-    def _open(self, index: str, scope: _Scope, *, stays: bool = False) -> tuple[_Scope, Var]:
+    def _open(self, index: str, scope: Body, *, stays: bool = False) -> tuple[Body, Var]:
         """The body of a loop over an index, its lanes bound."""
         inner, axis = scope.inner(axis=index, stays=stays), self._axis(index)
         dtype = self._lane_type(index)
-        start = self._fresh(f"{index}_start", dtype, (), inner)
-        lanes = self._op("add", start, cast(Lane(index, (index,)), dtype), dtype=dtype)
+        start = self.fresh(f"{index}_start", dtype, (), inner)
+        lanes = self.op("add", start, cast(Lane(index, (index,)), dtype), dtype=dtype)
         self._index(axis, lanes, inner)
         return inner, start
 
-    def _closed(self, index: str, start: Var, inner: _Scope, body: list[Stmt]) -> Loop:
+    def _closed(self, index: str, start: Var, inner: Body, body: list[Stmt]) -> Loop:
         axis = self._axis(index)
         assert axis.width is not None
         extent = self._extent(index, start.dtype)
@@ -257,7 +122,7 @@ class _Role:
 
     # Values.
 
-    def value(self, value: Value, guards: Guards, scope: _Scope) -> Expr:
+    def value(self, value: Value, guards: Guards, scope: Body) -> Expr:
         """A value; what it loads, reduces or names is bound first."""
         match value:
             case typed.Const() | typed.Param() | typed.Given():
@@ -279,14 +144,14 @@ class _Role:
             case typed.Op(op, args, dtype):
                 parts = [self.value(arg, guards, scope) for arg in args]
                 down = value in self.plan.proved.down or dtype == "int"
-                return self._op(op, *parts, dtype=dtype, rounds="down" if down else "zero")
+                return self.op(op, *parts, dtype=dtype, rounds="down" if down else "zero")
 
-    def _typed(self, value: Value, guards: Guards, scope: _Scope) -> Expr:
+    def _typed(self, value: Value, guards: Guards, scope: Body) -> Expr:
         """A value that is not a compile-time number."""
         found = self.value(value, guards, scope)
         return cast(found, own_type(value.dtype)) if found.dtype in LITERALS else found
 
-    def _let(self, name: str, guards: Guards, scope: _Scope) -> Expr:
+    def _let(self, name: str, guards: Guards, scope: Body) -> Expr:
         let = self.group.lets[name]
         variant = self.plan.proved.contexts.variant(name, guards)
         needs = self._needs_of_let(name, variant)
@@ -304,14 +169,14 @@ class _Role:
             )  # one that was there is in use under its name
             home.known[key] = self._called(value, name, note, home) if new else value
         else:
-            home = self._home(value, scope)
-            home.known[key] = self._bind(name, value, home, note)
+            home = self.home(value, scope)
+            home.known[key] = self.bind(name, value, home, note)
         return home.known[key]
 
-    def _called(self, var: Var, name: str, note: str, home: _Scope) -> Var:
+    def _called(self, var: Var, name: str, note: str, home: Body) -> Var:
         """A variable under the name of a let, if it was bound for it; else as it is."""
         last = home.stmts[-1] if home.stmts else None
-        new = self._fresh(name, var.dtype, var.axes, home)
+        new = self.fresh(name, var.dtype, var.axes, home)
         match last:
             case Bind(bound, value, "") if bound == var:
                 home.stmts[-1] = Bind(new, value, note)
@@ -338,7 +203,7 @@ class _Role:
 
     # Loads and their masks.
 
-    def _load(self, load: typed.Load, guards: Guards, scope: _Scope) -> Expr:
+    def _load(self, load: typed.Load, guards: Guards, scope: Body) -> Expr:
         needed = guards if self.watched else self.plan.proved.needs.of_load(load, guards)
         once = self._once(load)
         key = ("load", load, needed, once)
@@ -346,26 +211,26 @@ class _Role:
         if known is not None:
             return known
         items = tuple(self.value(item, guards, scope) for item in load.items)
-        own = self._ordered(frozenset(axis for item in items for axis in item.axes))
+        own = self.ordered(frozenset(axis for item in items for axis in item.axes))
         exist = [cond.index for cond, _ in needed if isinstance(cond, Exists)]
         conditions = self._guards(
             tuple(guard for guard in needed if not isinstance(guard[0], Exists)), guards, scope
         )
         if once:
-            conditions.append(self._op("eq", Program(), Num(0, "i32")))
+            conditions.append(self.op("eq", Program(), Num(0, "i32")))
         chosen, items = self._choose(load.tensor, items, scope)
         mask = self._mask(own, conditions, scope)
         forced = self._chosen_scope(needed, guards, load, scope)
         found = Load(load.tensor, chosen, items, _each(mask), load.dtype, own)
-        home = self._home(found, scope, forced)
+        home = self.home(found, scope, forced)
         # Outside the loop over an index nothing says that it has a value.
         mask += [c for index in exist if index not in own for c in self._exists(index, home)]
         found = replace(found, mask=_each(mask))
-        home.known[key] = self._bind(f"{load.tensor}_value", found, home)
+        home.known[key] = self.bind(f"{load.tensor}_value", found, home)
         return home.known[key]
 
     def _choose(
-        self, tensor: str, items: tuple[Expr, ...], scope: _Scope
+        self, tensor: str, items: tuple[Expr, ...], scope: Body
     ) -> tuple[Expr | None, tuple[Expr, ...]]:
         """Which tensor of a list is meant, and the indices in it."""
         if self.group.tensors[tensor].length is None:
@@ -375,29 +240,29 @@ class _Role:
         if known is None:
             at = items[0]
             chosen = Chosen(tensor, at, at.axes)
-            home = self._home(chosen, scope)
-            home.known[key] = known = self._bind(f"{tensor}_chosen", chosen, home)
+            home = self.home(chosen, scope)
+            home.known[key] = known = self.bind(f"{tensor}_chosen", chosen, home)
         return known, items[1:]
 
-    def _mask(self, own: Axes, conditions: list[Expr], scope: _Scope) -> list[Expr]:
+    def _mask(self, own: Axes, conditions: list[Expr], scope: Body) -> list[Expr]:
         """The mask of a load that varies with `own`; what varies with more holds for any lane of that."""
         mask = [self._inside(index, scope) for index in own]
         wide = [cond for cond in conditions if set(cond.axes) - set(own)]
         mask += [cond for cond in conditions if cond not in wide]
         if not wide:
             return mask
-        extra = self._ordered(frozenset(axis for cond in wide for axis in cond.axes) - {*own})
+        extra = self.ordered(frozenset(axis for cond in wide for axis in cond.axes) - {*own})
         total = wide[0]
         for cond in wide[1:]:
-            total = self._op("and", total, cond)
+            total = self.op("and", total, cond)
         for axis in reversed(extra):
             left = tuple(each for each in total.axes if each != axis)
             inside = (self._inside(axis, scope),)
             some = Reduce("any", axis, total, inside, "bool", left)
-            total = self._bind(f"any_{axis}", some, self._home(some, scope))
+            total = self.bind(f"any_{axis}", some, self.home(some, scope))
         return [*mask, total]
 
-    def _guards(self, guards: Guards, known: Guards, scope: _Scope) -> list[Expr]:
+    def _guards(self, guards: Guards, known: Guards, scope: Body) -> list[Expr]:
         """Guards as conditions, those left out that hold wherever the program is."""
         found: list[Expr] = []
         always = {*launched(self.group), *(g for each in scope.chain() for g in each.chosen)}
@@ -411,10 +276,10 @@ class _Role:
                 if test is None:
                     before = known[: known.index(guard)] if guard in known else known
                     test = self.value(cond, before, scope)
-                found.append(test if positive else self._op("not", test))
+                found.append(test if positive else self.op("not", test))
         return found
 
-    def _exists(self, index: str, scope: _Scope) -> list[Expr]:
+    def _exists(self, index: str, scope: Body) -> list[Expr]:
         """That an index has a value: programs have one, and so has a loop's turn."""
         axis = self.role.axes[index]
         if axis.kind in ("row", "tile") or self.plan.proved.ends[index][0] > 0:
@@ -426,11 +291,11 @@ class _Role:
                 break
         extent = self._extent(index, "i32")
         zero = Num(0, "int")
-        return [self._op("gt", extent, zero)]
+        return [self.op("gt", extent, zero)]
 
     def _chosen_scope(
-        self, needed: Guards, guards: Guards, load: typed.Load, scope: _Scope
-    ) -> _Scope | None:
+        self, needed: Guards, guards: Guards, load: typed.Load, scope: Body
+    ) -> Body | None:
         """The side of a branch that a load must stay in: where a needed choice of compile time was made."""
         optional = self.group.tensors[load.tensor].optional
         wanted = {g for g in needed if not isinstance(g[0], Exists) and _compile_time(g[0])}
@@ -440,7 +305,7 @@ class _Role:
 
     # Choices.
 
-    def _select(self, value: typed.Select, guards: Guards, scope: _Scope) -> Expr:
+    def _select(self, value: typed.Select, guards: Guards, scope: Body) -> Expr:
         cond = value.cond
         yes = joined(guards, split(self.group, cond, positive=True))
         no = joined(guards, split(self.group, cond, positive=False))
@@ -451,11 +316,11 @@ class _Role:
             if guard[0] == cond and guard[1]:
                 scope.known.setdefault(("condition", cond), test)
         then, other = self._typed(value.then, yes, scope), self._typed(value.other, no, scope)
-        axes = self._spanned(test, then, other)
+        axes = self.spanned(test, then, other)
         return Select(test, then, other, value.dtype, axes)
 
     def _branch(
-        self, value: typed.Select, yes: Guards, no: Guards, guards: Guards, scope: _Scope
+        self, value: typed.Select, yes: Guards, no: Guards, guards: Guards, scope: Body
     ) -> Expr:
         """A choice of compile time: only the side that is taken is compiled."""
         key = ("branch", value, self._needs(value, guards), self._once(value))
@@ -463,25 +328,25 @@ class _Role:
         if known is not None:
             return known
         test = self.value(value.cond, guards, scope)
-        sides: list[tuple[_Scope, Expr]] = []
+        sides: list[tuple[Body, Expr]] = []
         for arm, inner_guards, positive in ((value.then, yes, True), (value.other, no, False)):
             inner = scope.inner(chosen=split(self.group, value.cond, positive=positive))
             sides.append((inner, self._typed(arm, inner_guards, inner)))
-        axes = self._ordered(frozenset(axis for _, expr in sides for axis in expr.axes))
+        axes = self.ordered(frozenset(axis for _, expr in sides for axis in expr.axes))
         spread = [
             expr if expr.axes == axes else Spread(expr, expr.dtype, axes) for _, expr in sides
         ]
         bodies = [tuple(inner.stmts) for inner, _ in sides]
-        outside = [var for inner, expr in sides for var in _free((*inner.stmts,), (expr,))]
-        home = self._home_of((*bodies[0], *bodies[1]), outside, scope)
-        var = self._fresh("chosen", value.dtype, axes, home)
+        outside = [var for inner, expr in sides for var in free((*inner.stmts,), (expr,))]
+        home = self.home_of((*bodies[0], *bodies[1]), outside, scope)
+        var = self.fresh("chosen", value.dtype, axes, home)
         home.stmts.append(Branch(test, bodies[0], bodies[1], (Merged(var, spread[0], spread[1]),)))
         home.known[key] = var
         return var
 
     # Reductions and scans.
 
-    def _reduced(self, value: typed.Reduce, guards: Guards, scope: _Scope) -> Expr:
+    def _reduced(self, value: typed.Reduce, guards: Guards, scope: Body) -> Expr:
         index, kind = value.index, value.kind
         inner_guards = joined(within(guards, index), ((Exists(index), True),))
         if kind == "first":
@@ -496,7 +361,7 @@ class _Role:
         self._remember(key, found)
         return found
 
-    def _first(self, value: typed.Reduce, guards: Guards, scope: _Scope) -> Expr:
+    def _first(self, value: typed.Reduce, guards: Guards, scope: Body) -> Expr:
         """The least place where a condition holds, apart from the fallback, whose indices are free."""
         assert value.none is not None
         inner_guards = joined(within(guards, value.index), ((Exists(value.index), True),))
@@ -512,8 +377,8 @@ class _Role:
             found = self._combined("min", value.index, value.arg, inner_guards, scope, place=True)
             self._remember(key, found)
         none = self._typed(value.none, guards, scope)
-        missing = self._op("eq", found, Num(LIMITS["i64"][1], "int"))
-        axes = self._spanned(found, none)
+        missing = self.op("eq", found, Num(LIMITS["i64"][1], "int"))
+        axes = self.spanned(found, none)
         return Select(missing, none, found, "i64", axes)
 
     def _needs(self, value: Value, guards: Guards) -> Hashable:
@@ -529,7 +394,7 @@ class _Role:
         index: str,
         arg: Value,
         guards: Guards,
-        scope: _Scope,
+        scope: Body,
         *,
         place: bool = False,
     ) -> Expr:
@@ -537,45 +402,42 @@ class _Role:
         hint = f"{'first' if place else 'sum' if kind == 'tree' else kind}_{index}"
         if self.role.axes[index].kind != "loop":
             each, mask = self._each_of(index, arg, guards, scope, place=place)
-            axes = tuple(axis for axis in self._spanned(each, *mask) if axis != index)
+            axes = tuple(axis for axis in self.spanned(each, *mask) if axis != index)
             found = Reduce(kind, index, each, mask, each.dtype, axes)
-            return self._bind(hint, found, self._home(found, scope))
+            return self.bind(hint, found, self.home(found, scope))
         inner, start = self._open(index, scope)
         each, mask = self._each_of(index, arg, guards, inner, place=place)
-        neutral, inside, axes = _neutral(kind, each.dtype), mask[0], self._spanned(each, *mask)
+        neutral, inside, axes = _neutral(kind, each.dtype), mask[0], self.spanned(each, *mask)
         for cond in mask[1:]:
-            inside = self._op("and", inside, cond)
+            inside = self.op("and", inside, cond)
         taken = Select(inside, each, neutral, each.dtype, axes)
         op = {"sum": "add", "any": "or", "all": "and"}.get(kind, kind)
-        total = self._fresh(f"{hint}_lanes", each.dtype, axes, inner)
-        then = self._op(op, total, taken, dtype=each.dtype)
+        total = self.fresh(f"{hint}_lanes", each.dtype, axes, inner)
+        then = self.op(op, total, taken, dtype=each.dtype)
         inner.carried.append(Carried(total, Spread(neutral, each.dtype, axes), then))
         loop = self._closed(index, start, inner, [])
-        home = self._home_of(loop.body, _free((loop,), ()), scope)
+        home = self.home_of(loop.body, free((loop,), ()), scope)
         home.stmts.append(loop)
         for carried in loop.carried:
             self.scopes[carried.var.name] = home
         left = tuple(axis for axis in axes if axis != index)
         found = Reduce(kind, index, total, (), each.dtype, left)
-        return self._bind(hint, found, self._home(found, scope))
-
-    def _spanned(self, *exprs: Expr) -> Axes:
-        return self._ordered(frozenset(axis for expr in exprs for axis in expr.axes))
+        return self.bind(hint, found, self.home(found, scope))
 
     def _each_of(
-        self, index: str, arg: Value, guards: Guards, scope: _Scope, *, place: bool = False
+        self, index: str, arg: Value, guards: Guards, scope: Body, *, place: bool = False
     ) -> tuple[Expr, tuple[Expr, ...]]:
         """What is combined, along the index even if it does not vary with it, and where."""
         each, inside = self._typed(arg, guards, scope), self._inside(index, scope)
         if sum(1 for _ in ir.walk(each)) > _LONG:
-            each = self._bind(f"each_{index}", each, self._home(each, scope))
+            each = self.bind(f"each_{index}", each, self.home(each, scope))
         if place:
             return cast(scope.lanes(index), "i64"), (inside, each)
         if index not in each.axes:
-            each = Spread(each, each.dtype, self._ordered({*each.axes, index}))
+            each = Spread(each, each.dtype, self.ordered({*each.axes, index}))
         return each, (inside,)
 
-    def _scanned(self, value: typed.Scan, guards: Guards, scope: _Scope) -> Expr:
+    def _scanned(self, value: typed.Scan, guards: Guards, scope: Body) -> Expr:
         index, kind = value.index, value.kind
         inner_guards = within(guards, index)
         key = ("scan", value, self._needs(value.arg, inner_guards), self._once(value))
@@ -584,69 +446,119 @@ class _Role:
             return known
         each, mask = self._each_of(index, value.arg, inner_guards, scope)
         scanned = Scan(kind, index, each, mask, "i64", each.axes)
-        found = self._bind(f"{kind}_{index}", scanned, self._home(scanned, scope))
+        found = self.bind(f"{kind}_{index}", scanned, self.home(scanned, scope))
         if self.role.axes[index].kind == "loop":
             # The running total enters each turn of the loop and leaves it with the turn's own added.
             turn = next(body for body in scope.chain() if body.axis)
             assert turn.axis == index, "a scan runs along the innermost loop"
             left = tuple(axis for axis in each.axes if axis != index)
             op, neutral = ("add", 0) if kind == "cumsum" else ("mul", 1)
-            total = self._fresh(f"{kind}_{index}_total", "i64", left, turn)
+            total = self.fresh(f"{kind}_{index}_total", "i64", left, turn)
             taken = Select(mask[0], each, Num(neutral, "i64"), "i64", each.axes)
             name = "sum" if kind == "cumsum" else "product"
-            whole = self._bind(f"{name}_{index}", Reduce(name, index, taken, (), "i64", left), turn)
-            then = self._op(op, total, whole, dtype="i64")
+            whole = self.bind(f"{name}_{index}", Reduce(name, index, taken, (), "i64", left), turn)
+            then = self.op(op, total, whole, dtype="i64")
             turn.carried.append(Carried(total, Spread(Num(neutral, "i64"), "i64", left), then))
-            found = self._bind(f"{kind}_{index}", self._op(op, total, found, dtype="i64"), turn)
+            found = self.bind(f"{kind}_{index}", self.op(op, total, found, dtype="i64"), turn)
         self._remember(key, found)
         return found
 
-    # Making expressions and binding them.
 
-    def _op(self, op: str, *args: Expr, dtype: DType = "bool", rounds: str = "down") -> Op:
-        """An operator on blocks of several axes."""
-        axes = self._spanned(*args)
-        quotient = op in ("floordiv", "mod")
-        return Op(op, args, dtype, axes, "zero" if quotient and rounds == "zero" else "down")
+@dataclass(slots=True)
+class _Role(_Values):
+    """The lowering of one role: its programs, its blocks and its stores."""
 
-    def _ordered(self, axes: frozenset[str] | set[str]) -> Axes:
-        """Axes in the role's order; those of blocks only."""
-        return tuple(index for index in self.order if index in axes)
+    def lowered(self) -> ir.Role:
+        """The role's body."""
+        root = Body(None, 0)
+        axes = tuple(self._axis(each.index) for each in self.role.axes.values())
+        self.order = tuple(axis.index for axis in axes if axis.kind != "row")
+        programs = self._lay(axes, root)
+        stores: list[Stmt] = []
+        looped: dict[tuple[str, ...], list[typed.Store]] = {}
+        for store in (*self.role.stores, *self.role.once):
+            loops = self.role.loops(self.group, store)
+            if loops:
+                looped.setdefault(loops, []).append(store)
+        loops_ = [self._store_loop(over, group, root) for over, group in looped.items()]
+        for store in (*self.role.stores, *self.role.once):
+            if not self.role.loops(self.group, store):
+                stores.append(self._store(store, root))
+        return ir.Role(axes, programs, (*root.stmts, *loops_, *stores))
 
-    def _bind(self, hint: str, value: Expr, scope: _Scope, note: str = "") -> Var:
-        var = self._fresh(hint, value.dtype, value.axes, scope)
-        scope.stmts.append(Bind(var, value, note))
-        return var
+    def _lay(self, axes: tuple[ir.Axis, ...], root: Body) -> Expr:
+        """Bind the role's indices; how many programs it has."""
+        program = [axis for axis in axes if axis.kind in ("row", "tile")]
+        number: Expr = Program()
+        if len(program) > 1:
+            number = self.bind("program", number, root)
+        total: Expr = Num(1, "i32")
+        for at, axis in reversed(list(enumerate(program))):
+            count = self._count(axis)
+            dtype: DType = "int" if count.dtype == total.dtype == "int" else "i32"
+            total = count if total == Num(1, "i32") else self.op("mul", count, total, dtype=dtype)
+            here = number
+            if at > 0 and axis.kind == "tile":
+                count = self.bind(f"tiles_{axis.index}", count, root)
+            if at > 0:
+                here = self.op("mod", number, count, dtype="i32", rounds="zero")
+                number = self.op("floordiv", number, count, dtype="i32", rounds="zero")
+            if axis.kind == "row":
+                self._index(axis, Cast(here, "i64", ()), root)
+            else:
+                self._block(axis, here, root)
+        for axis in axes:
+            if axis.kind == "lanes":
+                self._block(axis, None, root)
+        return total
 
-    def _fresh(self, hint: str, dtype: DType, axes: Axes, scope: _Scope) -> Var:
-        """A variable with a name of its own; what stands before a dot is what it should be called."""
-        name, number = hint, 1
-        while name in self.names:
-            number += 1
-            name = f"{hint}.{number}"
-        self.names.add(name)
-        self.scopes[name] = scope
-        return Var(name, dtype, axes)
+    def _count(self, axis: ir.Axis) -> Expr:
+        """How many programs an axis has: at most 2**31 - 1, which the launch checks."""
+        count = self._extent(axis.index, "i32")
+        if axis.width is None:
+            return count if count.dtype == "int" else cast(count, "i32")
+        known = count.dtype == "int"
+        dtype: DType = "int" if known else self._lane_type(axis.index)
+        up = self.op("add", count if known else cast(count, dtype), axis.width, dtype=dtype)
+        up = self.op("sub", up, Num(1, "int"), dtype=dtype)
+        tiles = self.op("floordiv", up, axis.width, dtype=dtype, rounds="zero")
+        return tiles if known else cast(tiles, "i32")
 
-    def _home(self, value: Expr, scope: _Scope, forced: _Scope | None = None) -> _Scope:
-        """The outermost body that can hold a value."""
-        names = (each for each in ir.walk(value) if isinstance(each, Var))
-        home = self._deepest(names, scope)
-        return forced if forced is not None and forced.depth > home.depth else home
+    def _block(self, axis: ir.Axis, start: Expr | None, scope: Body) -> None:
+        """Bind the lanes of an axis: all of them, or those of tile number `start`."""
+        assert axis.width is not None
+        dtype = self._lane_type(axis.index)
+        lanes = cast(Lane(axis.index, (axis.index,)), dtype)
+        if start is not None:
+            begin = self.op("mul", cast(start, dtype), axis.width, dtype=dtype)
+            lanes = self.op("add", begin, lanes, dtype=dtype)
+        self._index(axis, lanes, scope)
 
-    def _home_of(self, body: tuple[Stmt, ...], outside: Iterable[Var], scope: _Scope) -> _Scope:
-        """The outermost body that can hold a loop or a branch, as `outside` are bound there."""
-        home = self._deepest(outside, scope)
-        around = next((each for each in scope.chain() if each.chosen), None)
-        if body and around is not None and around.depth > home.depth:
-            return around  # what is loaded here may need that choice as well
-        return home
+    def _store(self, store: typed.Store, scope: Body) -> Store:
+        self.first = store in self.role.once and bool(self.role.program)
+        outer, inner = (guards_of(self.group, store, inside=each) for each in (False, True))
+        when = split(self.group, store.when, positive=True) if store.when is not None else ()
+        conditions = self._guards(when, outer, scope)
+        value = self._typed(store.value, inner, scope)
+        items = tuple(self.value(item, inner, scope) for item in store.items)
+        chosen, items = self._choose(store.tensor, items, scope)
+        axes = self.ordered(store.axes)
+        mask = [self._inside(index, scope) for index in axes] + conditions
+        if self.first:
+            mask.append(self.op("eq", Program(), Num(0, "i32")))
+        self.first = False
+        note = f"{store.target_text}: {store.value_text}"
+        return Store(store.tensor, chosen, items, value, _each(mask), axes, note)
 
-    def _deepest(self, found: Iterable[Var], scope: _Scope) -> _Scope:
-        """The innermost of the bodies that variables are bound in."""
-        *_, root = scope.chain()
-        bodies = (self.scopes[var.name] for var in found)
-        return max(bodies, key=lambda body: body.depth, default=root)
+    def _store_loop(self, over: tuple[str, ...], stores: list[typed.Store], scope: Body) -> Loop:
+        """The stores that go through the same loops."""
+        inner, start = self._open(over[0], scope, stays=True)
+        body: list[Stmt] = []
+        if len(over) > 1:
+            body.append(self._store_loop(over[1:], stores, inner))
+        else:
+            body += [self._store(store, inner) for store in stores]
+        return self._closed(over[0], start, inner, body)
 
 
 def host(group: Group, value: Value, down: Container[Value] | None = None) -> Expr:
@@ -694,16 +606,6 @@ def _neutral(kind: str, dtype: DType) -> Num:
     low, high = LIMITS.get(dtype, (0, 0))
     values = {"sum": 0, "any": 0, "all": 1, "min": high, "max": low}
     return Num(values[kind], dtype)
-
-
-def _free(stmts: tuple[Stmt, ...], exprs: tuple[Expr, ...]) -> list[Var]:
-    """The variables that some statements and expressions use and do not bind."""
-    inside = {var.name for stmt in ir.every(stmts) for var in ir.bound(stmt)}
-    inside |= {stmt.start.name for stmt in ir.every(stmts) if isinstance(stmt, Loop)}
-    inside |= {c.var.name for s in ir.every(stmts) if isinstance(s, Loop) for c in s.carried}
-    values = [each for stmt in ir.every(stmts) for each in ir.used(stmt)]
-    found = (each for value in (*values, *exprs) for each in ir.walk(value))
-    return [each for each in found if isinstance(each, Var) and each.name not in inside]
 
 
 def _compile_time(value: Value) -> bool:

@@ -46,8 +46,9 @@ from kgen.kernel.faults import (
 )
 from kgen.kernel.ir import Kernel
 from kgen.kernel.judge import UnsafeError, judge
+from kgen.kernel.lanes import Position, Where
 from kgen.kernel.make import make
-from kgen.kernel.raised import Position, Raised, Where
+from kgen.kernel.raised import Raised
 from kgen.kernel.run import Runner
 from kgen.lang.dtypes import INTEGERS, LIMITS
 from kgen.lang.typed import Group
