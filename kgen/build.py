@@ -1,38 +1,29 @@
 """The pipeline from specs to generated packages, and the one writer of files.
 
-`compile_packages` and `compile_group` are the compiler's table of contents: read them first.
+Read `compile_packages` and `compile_group` first, and `plan_group` in kgen/front.py: they are the
+compiler's table of contents.
 """
 
 from __future__ import annotations
 
 import contextlib
 import difflib
-import functools
 import json
-import os
 import re
-import sys
 import tempfile
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kgen import cache
-from kgen.diagnostics import Diagnostic, Report, SpecError
+from kgen.diagnostics import Report, SpecError
+from kgen.front import Checked, notes, of_groups, plan_group, typed_packages
 from kgen.kernel.judge import UnsafeError
 from kgen.kernel.make import make
-from kgen.lang.check import check
 from kgen.lang.typed import Group
 from kgen.package.files import render
 from kgen.package.view import Emitted, View, emit
-from kgen.plan.plan import make_plan
-from kgen.plan.step import StepPlan, make_step
-from kgen.prove.prove import prove
 from kgen.spec.package import Package, read_packages
 from kgen.targets.triton import reserved
-
-_DEEP = 10_000  # calls within each other: a chain of lets is as deep as it is long
-_MANY = 40  # groups that are worth starting processes for
 
 
 class BuildError(Exception):
@@ -44,17 +35,10 @@ class InternalError(BuildError):
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """A package and what was made of it: `files` of all its groups, if nothing is wrong with its specs.
+class Built(Checked):
+    """A package and what was made of it: `files` of all its groups, if nothing is wrong with its specs."""
 
-    `notes`: what is no mistake and yet to be known, each with the group that it is about.
-    """
-
-    package: Package
-    groups: tuple[Group, ...]
-    step: StepPlan | None
     files: dict[str, str]
-    notes: tuple[tuple[str, str], ...]
 
 
 def compile_specs(root: Path) -> tuple[Built, ...]:
@@ -69,77 +53,35 @@ def compile_specs(root: Path) -> tuple[Built, ...]:
 
 def compile_packages(packages: tuple[Package, ...], report: Report) -> tuple[Built, ...]:
     """Specs to text. Each group tells its own mistakes, and each step, whatever is wrong with others."""
-    typed = [
-        [group for spec in package.groups if (group := check(spec, package, report))]
-        for package in packages
-    ]
-    steps = [
-        make_step(package, {group.name: group for group in groups}, report)
-        if len(groups) == len(package.groups)
-        else None
-        for package, groups in zip(packages, typed, strict=True)
-    ]
-    wrong = {each.span.file for each in report.diagnostics}
-    sound = [group for groups in typed for group in groups if group.span.file not in wrong]
-    emitted = compile_groups(sound, report)
+    typed = typed_packages(packages, report)
+    emitted = of_groups(typed, report, _compiled)
     built = []
-    for package, groups, step in zip(packages, typed, steps, strict=True):
-        views = tuple(
-            View(group, emitted[where]) for group in groups if (where := group.span.file) in emitted
-        )
-        files = render(package, views, step) if not report.diagnostics else {}
+    for each in typed:
+        groups = [group for group in each.groups if group.span.file in emitted]
+        views = tuple(View(group, emitted[group.span.file]) for group in groups)
+        files = render(each.package, views, each.step) if not report.diagnostics else {}
         for name, text in files.items():
-            _check_python(package, name, text)
-        notes = tuple((view.name, text) for view in views for text in view.emitted.words.unkept)
-        built.append(Built(package, tuple(groups), step, files, notes))
+            _check_python(each.package, name, text)
+        told = notes(groups, {file: one.words for file, one in emitted.items()})
+        built.append(Built(each.package, each.groups, each.step, told, files))
     return tuple(built)
 
 
-def compile_groups(groups: list[Group], report: Report) -> dict[str, Emitted]:
-    """The text of groups, by file: as it was kept, or made anew, by several processes if it is of many."""
-    found: dict[str, Emitted] = {}
-    todo: list[Group] = []
-    for group in groups:
-        kept = cache.load(group.sha256)
-        if isinstance(kept, Emitted):
-            found[group.span.file] = kept
-        else:
-            todo.append(group)
-    for group, (emitted, mistakes) in zip(todo, _each(todo, report), strict=True):
-        report.diagnostics += [each for each in mistakes if each not in report.diagnostics]
-        if emitted is not None:
-            found[group.span.file] = emitted
-            cache.keep(group.sha256, emitted)
-    return found
-
-
-def _each(groups: list[Group], report: Report) -> Iterable[tuple[Emitted | None, list[Diagnostic]]]:
-    work = functools.partial(_compile, sources=report.sources)
-    processes = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if len(groups) < _MANY or processes == 1:
-        return map(work, groups)
-    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - only for many groups
-
-    with ProcessPoolExecutor(processes) as pool:
-        return list(pool.map(work, groups, chunksize=4))
-
-
-def _compile(group: Group, sources: dict[str, str]) -> tuple[Emitted | None, list[Diagnostic]]:
-    report = Report(sources=sources)
-    return compile_group(group, report), report.diagnostics
+def _compiled(group: Group, report: Report) -> Emitted | None:
+    """The text of a group: as it was kept, or made anew."""
+    kept = cache.load(group.sha256)
+    if isinstance(kept, Emitted):
+        return kept
+    emitted = compile_group(group, report)
+    if emitted is not None:
+        cache.keep(group.sha256, emitted)
+    return emitted
 
 
 def compile_group(group: Group, report: Report) -> Emitted | None:
     """A typed group to text: proofs, plan, kernels, which are judged; None after reporting mistakes."""
-    before = len(report.diagnostics)
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), _DEEP))
-    proved = prove(group, report)
-    plan = make_plan(proved, report) if proved is not None else None
+    plan = plan_group(group, report)
     if plan is None:
-        for at, each in enumerate(report.diagnostics[before:], before):
-            if each.span.file != group.span.file:  # of a group that it is made of
-                also = (*each.also, (group.span, f"as a part of `{group.name}`"))
-                report.diagnostics[at] = replace(each, also=also)
         return None
     try:
         return emit(make(plan, reserved(group)))

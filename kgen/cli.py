@@ -9,17 +9,20 @@ import gc
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import click
 
 import kgen
-from kgen.build import BuildError, Built, Changes, compare, compile_group, compile_specs, write
 from kgen.diagnostics import Report, SpecError, counted, nearest
-from kgen.lang.text import spec_text
-from kgen.package.step import StepView
-from kgen.spec.schema import json_schema, step_schema
+
+if TYPE_CHECKING:
+    from kgen.build import Built, Changes
+    from kgen.front import Checked
+
+T = TypeVar("T")
 
 _PHASES = ("typed", "plan", "kernel", "reference")
 
@@ -40,9 +43,16 @@ def _fail(message: str) -> NoReturn:
     sys.exit(2)
 
 
-def _compiled(specs: Path, *, as_json: bool) -> tuple[Built, ...]:
+def _checked(specs: Path, *, as_json: bool) -> tuple[Checked, ...]:
+    from kgen.front import check_specs
+
+    return _made(check_specs, specs, as_json=as_json)
+
+
+def _made(make: Callable[[Path], T], specs: Path, *, as_json: bool) -> T:
+    """What is made of specs; ends with all that is wrong with them."""
     try:
-        return compile_specs(specs)
+        return make(specs)
     except SpecError as error:
         report = error.report
         if as_json:
@@ -51,8 +61,6 @@ def _compiled(specs: Path, *, as_json: bool) -> tuple[Built, ...]:
             click.echo(report.render(colour=sys.stderr.isatty()), err=True)
         count = len(report.diagnostics)
         _fail(f"{counted(count, 'mistake')} in the specs; nothing was written")
-    except BuildError as error:
-        _fail(str(error))
 
 
 @main.command()
@@ -71,10 +79,12 @@ def _compiled(specs: Path, *, as_json: bool) -> tuple[Built, ...]:
 @_QUIET
 def build(specs: Path, out: Path, check: bool, as_json: bool, quiet: bool) -> None:
     """Render the package of each folder of specs: kernels, references, operators, tests, pages."""
+    from kgen.build import BuildError, compare, compile_specs, write
+
     started = time.perf_counter()
-    built = _compiled(specs, as_json=as_json)
-    whole = all(each.package.folder != specs for each in built)
     try:
+        built = _made(compile_specs, specs, as_json=as_json)
+        whole = all(each.package.folder != specs for each in built)
         changes = compare(built, out, whole=whole)
         if not check:
             write(built, out, changes)
@@ -135,7 +145,7 @@ def _report(
 @_QUIET
 def check(specs: Path, as_json: bool, quiet: bool) -> None:
     """Check the specs and write nothing."""
-    built = _compiled(specs, as_json=as_json)
+    built = _checked(specs, as_json=as_json)
     if as_json:
         notes = [{"group": group, "note": text} for each in built for group, text in each.notes]
         click.echo(json.dumps({"errors": [], **({"notes": notes} if notes else {})}))
@@ -151,7 +161,7 @@ def check(specs: Path, as_json: bool, quiet: bool) -> None:
 @_JSON
 def list_groups(specs: Path, as_json: bool) -> None:
     """List the groups."""
-    built = _compiled(specs, as_json=as_json)
+    built = _checked(specs, as_json=as_json)
     if as_json:
         rows = [
             {"package": b.package.name, "group": g.name, "summary": g.summary, "spec": g.file}
@@ -173,17 +183,21 @@ def list_groups(specs: Path, as_json: bool) -> None:
 @click.option("--phase", type=click.Choice(_PHASES), default="kernel", show_default=True)
 def show(group: str, specs: Path, phase: str) -> None:
     """Print what a group is in one phase of the compiler."""
-    groups = {each.name: each for built in _compiled(specs, as_json=False) for each in built.groups}
+    groups = {each.name: each for built in _checked(specs, as_json=False) for each in built.groups}
     if group not in groups:
         _fail(f"there is no group `{group}` in {specs}; {nearest(group, groups)}")
     typed = groups[group]
     if phase == "typed":
+        from kgen.lang.text import spec_text
+
         for let in typed.lets.values():
             axes = ", ".join(i for i in typed.extents if i in let.value.axes)
             click.echo(f"{let.name}: {let.value.dtype}[{axes}] = {spec_text(let.value)}")
         for store in typed.stores:
             click.echo(f"{store.target_text} := {spec_text(store.value)}  ({store.value.dtype})")
         return
+    from kgen.build import compile_group
+
     emitted = compile_group(typed, Report())
     assert emitted is not None, "its package was compiled"
     if phase == "plan":
@@ -200,9 +214,9 @@ def show(group: str, specs: Path, phase: str) -> None:
 @click.option("--specs", type=click.Path(path_type=Path), default=Path("specs"), show_default=True)
 def explain(step: str, specs: Path) -> None:
     """Say how a step runs: what its stages touch, what waits for what, what else could be forked."""
-    from kgen.diagnostics import nearest  # noqa: PLC0415 - only for the error
+    from kgen.package.step import StepView
 
-    built = {b.step.spec.name.value: b for b in _compiled(specs, as_json=False) if b.step}
+    built = {b.step.spec.name.value: b for b in _checked(specs, as_json=False) if b.step}
     if step not in built:
         _fail(
             f"there is no step `{step}` in {specs}; {nearest(step, built) or 'no package has one'}"
@@ -218,6 +232,8 @@ def explain(step: str, specs: Path) -> None:
 @click.option("--step", is_flag=True, help="Of step.yaml instead of a group's file.")
 def schema(step: bool) -> None:
     """Print the JSON Schema of a spec file, for editors."""
+    from kgen.spec.schema import json_schema, step_schema
+
     click.echo(json.dumps(step_schema() if step else json_schema(), indent=2))
 
 

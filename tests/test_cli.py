@@ -265,6 +265,23 @@ def test_check(run: Run) -> None:
     assert set(tree(Path())) == set(before), "nothing is written"
 
 
+def test_a_check_loads_nothing_of_kernels_and_text(run: Run, root: Path) -> None:
+    code = "import sys; from kgen.cli import main; main(['check'], standalone_mode=False); print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": str(root)},
+    )
+    assert "no mistakes found" in done.stdout
+    loaded = {name for name in done.stdout.split() if name.startswith("kgen.")}
+    assert "kgen.prove.prove" in loaded
+    for name in ("kernel", "targets", "package", "build"):
+        assert f"kgen.{name}" not in loaded
+    assert not {"jinja2", "torch", "triton"} & {*done.stdout.split()}
+
+
 BREAKS = """\
 group: doubled
 summary: Adds a number to each total.

@@ -21,10 +21,11 @@ PHASES = [
     "lang",
     "prove",
     "plan",
+    "cache",
+    "front",
     "kernel",
     "targets",
     "package",
-    "cache",
     "build",
     "cli",
 ]

@@ -7,9 +7,9 @@ shared through `Ref`, a use of a let, whose own tree stands in `Group.lets`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from kgen.diagnostics import Span
 from kgen.lang.dtypes import DType
@@ -331,21 +331,19 @@ class Group:
 
 def children(value: Value) -> tuple[Value, ...]:
     """The values that a value is made of, a let's own tree not among them."""
-    match value:
-        case Const() | Param() | Given() | Index() | Ref():
-            return ()
-        case Load(_, items):
-            return items
-        case Op(_, args):
-            return args
-        case Cast(arg):
-            return (arg,)
-        case Select(cond, then, other):
-            return (cond, then, other)
-        case Reduce(_, _, arg, none):
-            return (arg,) if none is None else (arg, none)
-        case Scan(_, _, arg):
-            return (arg,)
+    return _CHILDREN[type(value)](value)
+
+
+# A table, since trees are walked all the time.
+_CHILDREN: dict[type, Callable[[Any], tuple[Value, ...]]] = {
+    **dict.fromkeys((Const, Param, Given, Index, Ref), lambda _: ()),
+    Load: lambda value: value.items,
+    Op: lambda value: value.args,
+    Cast: lambda value: (value.arg,),
+    Select: lambda value: (value.cond, value.then, value.other),
+    Reduce: lambda value: (value.arg,) if value.none is None else (value.arg, value.none),
+    Scan: lambda value: (value.arg,),
+}
 
 
 def walk(value: Value, lets: dict[str, Let]) -> Iterator[Value]:

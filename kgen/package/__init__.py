@@ -5,7 +5,7 @@ order:
 
 - `view.py`: `emit`, all that a package takes of a group's plan (this is what the cache keeps), and
   `View`, whose properties the templates print.
-- `words.py`, `page.py`: what a group's page says of its plan and of its declarations.
+- `page.py`: what a group's page says of its declarations.
 - `step.py`: a step as Python text and as a picture.
 - `files.py`: the templates filled, kgen/runtime copied in, the manifest. `render` is the way in.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Group, Tensor
-from kgen.package.words import Words
+from kgen.plan.words import Words
 from kgen.targets.layout import cell
 
 

@@ -15,7 +15,7 @@ from kgen.kernel.make import Made
 from kgen.lang.dtypes import FLOATS
 from kgen.lang.typed import Const, Group, Load, Param, Ref, Scalar, Select, Tensor, Value, walk
 from kgen.package.page import Page
-from kgen.package.words import Words, words
+from kgen.plan.words import Words, words
 from kgen.targets import host, reference, triton
 from kgen.targets.layout import Tree, call, docstring, filled, literal, table, texts
 

@@ -1,8 +1,8 @@
-"""How the time of `kgen check` grows with specs: prints the tables of docs/performance.md.
+"""How the time of `kgen build` grows with specs: prints the tables of docs/performance.md.
 
     PYTHONPATH=. python tests/helpers/growth.py
 
-CPU seconds of this process and those that it starts, modules loaded before, the least of three checks.
+CPU seconds of this process and those that it starts, modules loaded before, the least of three builds.
 *Cold* is without a cache, *warm* with one that holds every group. Needs neither torch nor a GPU; takes two
 minutes.
 """
