@@ -265,7 +265,8 @@ def test_check(run: Run) -> None:
     assert set(tree(Path())) == set(before), "nothing is written"
 
 
-def test_a_check_loads_nothing_of_kernels_and_text(run: Run, root: Path) -> None:
+@pytest.mark.usefixtures("run")
+def test_a_check_loads_nothing_of_kernels_and_text(root: Path) -> None:
     code = "import sys; from kgen.cli import main; main(['check'], standalone_mode=False); print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code],

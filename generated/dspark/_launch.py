@@ -183,11 +183,14 @@ class Launch:
                 known[f"{name}_stride_{dim}"] = ("stride", name, dim)
         self.sources = {name: known[name] for name in self.parameters if name in known}
         self.pointers = [
-            (at, known[name][1])
+            (at, self.sources[name][1])
             for at, name in enumerate(self.parameters)
-            if name.endswith("_ptr")
-            if name in known
+            if name in self.sources and self._is_pointer(name)
         ]
+
+    def _is_pointer(self, parameter: str) -> bool:
+        kind, source, _ = self.sources[parameter]
+        return kind == "memory" and self.signature.tensors[source].length is None
 
     @classmethod
     def of(cls, other: Launch, function: Any) -> Launch:

@@ -27,11 +27,16 @@ class Body:
     carried: list[Carried] = field(default_factory=list)
     axis: str = ""
     chosen: Guards = ()  # of compile time, that hold on this side of a branch
+    test: Expr | None = None  # that of the branch
     stays: bool = False  # whether it is never put further out than where it is opened
 
-    def inner(self, axis: str = "", chosen: Guards = (), *, stays: bool = False) -> Body:
+    def inner(self, axis: str = "", *, stays: bool = False) -> Body:
         """A body inside this one."""
-        return Body(self, self.depth + 1, axis=axis, chosen=chosen, stays=stays)
+        return Body(self, self.depth + 1, axis=axis, stays=stays)
+
+    def side(self, test: Expr, chosen: Guards) -> Body:
+        """The body of a branch inside this one."""
+        return Body(self, self.depth + 1, test=test, chosen=chosen)
 
     def chain(self) -> Iterable[Body]:
         """This body and those around it, the innermost first."""

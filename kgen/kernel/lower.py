@@ -7,6 +7,8 @@ needs; `watched`: all that the spec has around it, for debug mode.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Container, Hashable
 from dataclasses import dataclass, replace
 
@@ -330,7 +332,8 @@ class _Values(Bodies):
         test = self.value(value.cond, guards, scope)
         sides: list[tuple[Body, Expr]] = []
         for arm, inner_guards, positive in ((value.then, yes, True), (value.other, no, False)):
-            inner = scope.inner(chosen=split(self.group, value.cond, positive=positive))
+            taken = test if positive else self.op("not", test)
+            inner = scope.side(taken, split(self.group, value.cond, positive=positive))
             sides.append((inner, self._typed(arm, inner_guards, inner)))
         axes = self.ordered(frozenset(axis for _, expr in sides for axis in expr.axes))
         spread = [
@@ -437,6 +440,23 @@ class _Values(Bodies):
             each = Spread(each, each.dtype, self.ordered({*each.axes, index}))
         return each, (inside,)
 
+    def _each_turn(
+        self, kind: str, arg: Value, guards: Guards, turn: Body, scope: Body
+    ) -> tuple[Expr, tuple[Expr, ...]]:
+        """What is scanned in a turn; where a branch around it is not taken, what changes nothing."""
+        around = [*itertools.takewhile(lambda body: body is not turn, scope.chain())]
+        tests = [body.test for body in around if body.test is not None]
+        if not tests:
+            return self._each_of(turn.axis, arg, guards, scope)
+        test = functools.reduce(lambda a, b: self.op("and", a, b), tests)
+        side = turn.side(test, tuple(guard for body in around for guard in body.chosen))
+        each, mask = self._each_of(turn.axis, arg, guards, side)
+        var = self.fresh("scanned", each.dtype, each.axes, turn)
+        neutral = Num(0 if kind == "cumsum" else 1, each.dtype)
+        merged = Merged(var, each, Spread(neutral, each.dtype, each.axes))
+        turn.stmts.append(Branch(test, tuple(side.stmts), (), (merged,)))
+        return var, mask
+
     def _scanned(self, value: typed.Scan, guards: Guards, scope: Body) -> Expr:
         index, kind = value.index, value.kind
         inner_guards = within(guards, index)
@@ -444,13 +464,17 @@ class _Values(Bodies):
         known = scope.find(key, value.axes)
         if known is not None:
             return known
-        each, mask = self._each_of(index, value.arg, inner_guards, scope)
+        if self.role.axes[index].kind == "loop":
+            # Each turn adds to the running total, so nothing of it may be in a branch within the turn.
+            turn = next(body for body in scope.chain() if body.axis)
+            assert turn.axis == index, "a scan runs along the innermost loop"
+            each, mask = self._each_turn(kind, value.arg, inner_guards, turn, scope)
+        else:
+            each, mask = self._each_of(index, value.arg, inner_guards, scope)
         scanned = Scan(kind, index, each, mask, "i64", each.axes)
         found = self.bind(f"{kind}_{index}", scanned, self.home(scanned, scope))
         if self.role.axes[index].kind == "loop":
             # The running total enters each turn of the loop and leaves it with the turn's own added.
-            turn = next(body for body in scope.chain() if body.axis)
-            assert turn.axis == index, "a scan runs along the innermost loop"
             left = tuple(axis for axis in each.axes if axis != index)
             op, neutral = ("add", 0) if kind == "cumsum" else ("mul", 1)
             total = self.fresh(f"{kind}_{index}_total", "i64", left, turn)

@@ -486,6 +486,8 @@ class _Printer:
         code = self._at(expr, axes, typed=True)
         if set(expr.axes) == set(axes):
             return code
+        if expr.dtype == "bool" and isinstance(expr, Op) and not expr.axes:
+            code = self._flag(code)
         return call("tl.broadcast_to", code, self._shape(axes))
 
     def _spread(self, expr: Spread) -> Code:
