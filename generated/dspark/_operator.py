@@ -9,8 +9,9 @@ import contextlib
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -18,9 +19,16 @@ from torch import Tensor
 
 from ._debug import DEBUG, check
 from ._launch import Launch, Prepared, runs_kernels
+from ._reference import together
 from ._runtime import Signature, Values
 
 _REMEMBERED = 256
+# That torch.compile neither avoids an operator nor changes the strides of what it is given.
+_TAGS = (
+    torch.Tag.pt2_compliant_tag,
+    getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order),
+)
+_PLAIN = Tensor.__torch_dispatch__
 # Operators live as long as their library.
 _libraries: list[torch.library.Library] = []
 _Function = TypeVar("_Function", bound=Callable[..., None])
@@ -67,11 +75,16 @@ class Operator:
         warps: int | None = None,
     ) -> None:
         self.signature, self.reference = signature, reference
-        self.name = signature.group
+        self.name, self.arguments = signature.group, signature.arguments
         self.launch = Launch(signature, kernel, programs, blocks or {}, lanes, combined, warps)
         self.module = reference.__module__.rpartition(".")[0]  # the package's name
+        self.__module__ = f"{self.module}.ops"
+        self._written = [name for name, tensor in signature.tensors.items() if tensor.mode != "in"]
         self._read = tuple(inspect.signature(reference).parameters)
         self._known: dict[tuple[object, ...], _Call] = {}
+
+    def __reduce__(self) -> str:
+        return self.name  # a copy of it is the operator of that name in ops.py: itself
 
     def __call__(self, *arguments: object, **named: object) -> None:
         """A call; positional arguments are in the order of `signature.arguments`.
@@ -80,51 +93,89 @@ class Operator:
             KgenCallError: an argument does not fit; nothing was written.
         """
         if arguments:
-            names = self.signature.arguments
-            if len(arguments) > len(names):
-                raise self.signature.fail(f"it takes {len(names)} arguments, not {len(arguments)}")
-            named = dict(zip(names, arguments, strict=False)) | named
+            if len(arguments) > len(self.arguments):
+                raise self.signature.fail(
+                    f"it takes {len(self.arguments)} arguments, not {len(arguments)}"
+                )
+            named = dict(zip(self.arguments, arguments, strict=False)) | named
         self.run(named)
 
     def run(self, given: Mapping[str, Any]) -> None:
-        """A call with its arguments by name."""
+        """A call with its arguments by name; as torch's operator where torch has to see it."""
+        if torch.compiler.is_compiling() or _recording():
+            self._dispatch(given)
+            return
+        call = self._remembered(given)
+        if call is None and any(_dispatches(tensor) for _, tensor in _tensors(given)):
+            self._dispatch(given)
+        else:
+            self._run(given, call)
+
+    def implement(self, *arguments: object) -> None:
+        """What torch's operator does, on tensors that have memory."""
+        given = dict(zip(self.arguments, arguments, strict=False))
+        self._run(given, self._remembered(given))
+
+    def refuse(self, *arguments: object) -> None:
+        """What torch's operator does where a tensor's values are not those in its memory."""
+        for name, tensor in _tensors(dict(zip(self.arguments, arguments, strict=False))):
+            self.signature.held(name, tensor)
+        raise self.signature.fail("a tensor's values are not those in its memory")
+
+    def _dispatch(self, given: Mapping[str, Any]) -> None:
+        self._known_names(given)
+        # Not by name: torch.compile takes one named `out` for torch's own.
+        self.op(*[given.get(name) for name in self.arguments])
+
+    def _run(self, given: Mapping[str, Any], call: _Call | None) -> None:
         if DEBUG:
             check(self, given)
-        call = self.checked(given)
+        call = call or self.checked(given)
         if call.launch is None:
             return
         if runs_kernels(call.device):
             self.launch.run(call.launch, given)
         else:
             self.run_reference(given, call.values)
+        written: list[Tensor] = []
+        for name in self._written:
+            each = given.get(name)
+            written += [each] if isinstance(each, Tensor) else each or ()
+        torch.autograd.graph.increment_version(written)  # autograd must not use what it kept of them
 
     def run_reference(self, given: Mapping[str, Any], values: Values) -> None:
         """The reference on the arguments of a call, whose sizes and scalars are `values`."""
         known = {name: given.get(name) for name in self.signature.tensors} | values
-        with torch.inference_mode():  # as a kernel does, it leaves autograd alone
+        # As a kernel does, it leaves autograd alone, and stores everything or nothing.
+        with torch.inference_mode(), together():
             self.reference(**{name: known[name] for name in self._read})
 
     def checked(self, given: Mapping[str, Any]) -> _Call:
         """What is known of a call, once it is known to be right."""
-        try:
-            key = _key(given)
-        except (AttributeError, RuntimeError, TypeError):  # of another kind, or without memory
-            return self._check(given)
-        call = self._known.get(key)
+        call = self._remembered(given)
         if call is None:
-            call = self._check(given)
+            key, call = _key(given), self._check(given)
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            self._known[key] = call
+            if key is not None:
+                self._known[key] = call
         return call
+
+    def _remembered(self, given: Mapping[str, Any]) -> _Call | None:
+        """What is known of a call like one before."""
+        key = _key(given)
+        return self._known.get(key) if key is not None else None
+
+    def _known_names(self, given: Mapping[str, Any]) -> None:
+        for name in given:
+            if name not in self.arguments:
+                raise self.signature.fail(
+                    f"there is no argument `{name}`; it takes {', '.join(self.arguments)}"
+                )
 
     def _check(self, given: Mapping[str, Any]) -> _Call:
         signature = self.signature
-        unknown = [name for name in given if name not in signature.arguments]
-        if unknown:
-            raise signature.fail(
-                f"there is no argument `{unknown[0]}`; it takes {', '.join(signature.arguments)}"
-            )
+        self._known_names(given)
         values = signature.bind(
             tuple(given.get(name) for name in signature.tensors),
             tuple(given.get(name) for name in signature.scalars),
@@ -138,9 +189,8 @@ class Operator:
     @property
     def schema(self) -> str:
         """It in the language of torch.library."""
-        written = [name for name, tensor in self.signature.tensors.items() if tensor.mode != "in"]
-        parts = []
-        for name in self.signature.arguments:
+        written, parts = self._written, []
+        for name in self.arguments:
             tensor = self.signature.tensors.get(name)
             spare = name in self.signature.defaults or (tensor is not None and tensor.optional)
             if tensor is not None:
@@ -153,33 +203,57 @@ class Operator:
         return f"{self.signature.group}({', '.join(parts)}) -> ()"
 
 
-def _key(given: Mapping[str, Any]) -> tuple[object, ...]:
+def _key(given: Mapping[str, Any]) -> tuple[object, ...] | None:
     """All that the check of a call depends on; of each argument it tells what it is.
 
-    Raises:
-        TypeError: an argument whose value may change, though the object is the same.
+    None if an argument is of another kind, without memory, or may change though the object is the same.
     """
     key: list[object] = [*given]
-    for argument in given.values():
-        if type(argument) is int:
-            key.append(argument)
-        elif isinstance(argument, Tensor):
-            key += _tensor_key(argument)
-        elif isinstance(argument, list | tuple):
-            key.append(tuple(_tensor_key(each) for each in argument))
-        elif isinstance(argument, float):
-            key.append(argument.hex())  # 0.0 == -0.0
-        elif argument is None or isinstance(argument, bool):
-            key.append((argument, type(argument)))  # True == 1
-        else:
-            raise TypeError(type(argument))
+    try:
+        for argument in given.values():
+            if type(argument) is int:
+                key.append(argument)
+            elif isinstance(argument, Tensor):
+                key += _tensor_key(argument)
+            elif isinstance(argument, list | tuple):
+                key.append(tuple(_tensor_key(each) for each in argument))
+            elif isinstance(argument, float):
+                key.append(argument.hex())  # 0.0 == -0.0
+            elif argument is None or isinstance(argument, bool):
+                key.append((argument, type(argument)))  # True == 1
+            else:
+                return None
+    except (AttributeError, RuntimeError, TypeError, ValueError):
+        return None
     return tuple(key)
 
 
 def _tensor_key(tensor: Tensor) -> tuple[object, ...]:
-    dtype = tensor.dtype
-    negated = dtype.is_floating_point and tensor.is_neg()
-    return tensor.data_ptr(), tensor.shape, tensor.stride(), dtype, tensor.device, negated
+    if type(tensor).__torch_dispatch__ is not _PLAIN:
+        raise TypeError
+    place = tensor.data_ptr(), tensor.shape, tensor.stride()
+    return *place, tensor.dtype, tensor.device, tensor.is_neg()
+
+
+def _recording() -> bool:
+    """Whether torch wants to see each operator: make_fx, FakeTensorMode, a counter, torch.jit.trace."""
+    return torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()  # noqa: SLF001
+
+
+def _dispatches(tensor: Tensor) -> bool:
+    """Whether a tensor's class says what operators do with it."""
+    return type(tensor).__torch_dispatch__ is not _PLAIN
+
+
+def _tensors(given: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of some arguments, with the names that errors call them by."""
+    for name, argument in given.items():
+        if isinstance(argument, Tensor):
+            yield name, argument
+        elif isinstance(argument, list | tuple):
+            for number, each in enumerate(argument):
+                if isinstance(each, Tensor):
+                    yield f"{name}[{number}]", each
 
 
 def _device(argument: Any) -> torch.device:
@@ -189,16 +263,11 @@ def _device(argument: Any) -> torch.device:
 
 def calls(operator: Operator) -> Callable[[_Function], _Function]:
     """A function that calls an operator, with the signature and the docstring of the one below it."""
-    names = operator.signature.arguments
 
     def decorate(declared: _Function) -> _Function:
         @functools.wraps(declared)
         def call(**arguments: object) -> None:
-            if torch.compiler.is_compiling():
-                # Not by name: torch.compile takes one named `out` for torch's own.
-                operator.op(*[arguments.get(name) for name in names])
-            else:
-                operator.run(arguments)
+            operator.run(arguments)
 
         operator.public = call
         return call  # type: ignore[return-value]
@@ -209,19 +278,21 @@ def calls(operator: Operator) -> Callable[[_Function], _Function]:
 def register(*operators: Operator) -> dict[str, Operator]:
     """Register operators with torch, which torch.compile takes as they are; name -> operator.
 
-    Each import of a package has a namespace of its own, so that each copy runs its own code.
+    Each import of a package has a namespace of its own, so that each copy runs its own code. Its name is
+    made of that code, so that a saved program never runs another's.
     """
-    schemas = {each.signature.group: each.schema for each in operators}
-    digest = hashlib.sha256(repr(schemas).encode()).hexdigest()[:8]
+    sources = sorted(Path(__file__).parent.glob("*.py"))
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:8]
     library = _library(f"kgen_{operators[0].module.rpartition('.')[2]}_{digest}")
     for each in operators:
-        name = each.signature.group
-        library.define(schemas[name])
-        library.impl(name, each, "CompositeExplicitAutograd")
-        torch.library.register_fake(f"{library.ns}::{name}", lambda *_: None, lib=library)
-        each.op = getattr(getattr(torch.ops, library.ns), name).default
+        library.define(each.schema, tags=_TAGS)
+        library.impl(each.name, each.implement, "CompositeExplicitAutograd")
+        for key in ("Negative", "Conjugate"):
+            library.impl(each.name, each.refuse, key)
+        torch.library.register_fake(f"{library.ns}::{each.name}", lambda *_: None, lib=library)
+        each.op = getattr(getattr(torch.ops, library.ns), each.name).default
     _libraries.append(library)
-    return {each.signature.group: each for each in operators}
+    return {each.name: each for each in operators}
 
 
 def _library(name: str) -> torch.library.Library:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -243,10 +244,16 @@ class Launch:
         """Launch the kernel on a call's tensors.
 
         Raises:
-            KgenCallError: the variant was not launched before, and `no_jit` forbids compiling it.
+            KgenCallError: the variant was not launched before, and `no_jit` forbids compiling it, or a
+                CUDA graph's capture forbids loading it.
         """
         if prepared.programs <= 0:
             return
+        if not prepared.launched[0] and _captures(prepared.device):
+            raise self.signature.fail(
+                f"no variant for {prepared.shown} was launched before, and a CUDA graph's capture forbids "
+                "loading one; call warmup(...) before the capture, or the group itself"
+            )
         if _frozen and not prepared.launched[0]:
             raise self.signature.fail(
                 f"no variant for {prepared.shown} was launched before no_jit(); add its static sizes "
@@ -341,7 +348,9 @@ def launch(
 ) -> None:
     """Launch `programs` programs of a kernel on a device."""
     if interpreted():
-        arguments = _typed(function, arguments)
+        with _interpreter():
+            function[(programs,)](*_typed(function, arguments), num_warps=warps)
+        return
     options: dict[str, object] = {"num_warps": warps, "enable_fp_fusion": False}
     if overlaps(device):
         options["launch_pdl"] = True
@@ -352,14 +361,33 @@ def launch(
         function[(programs,)](*arguments, **options)
 
 
+def _captures(device: torch.device) -> bool:
+    """Whether a CUDA graph is captured on the device's current stream, or on that of the current one."""
+    if device.type != "cuda":
+        return False
+    if torch.cuda.is_current_stream_capturing():
+        return True
+    with torch.cuda.device(device):
+        return bool(torch.cuda.is_current_stream_capturing())
+
+
+def _interpreter() -> threading.RLock:
+    """Triton's interpreter, for one thread at a time, of whichever package: it has one state for all."""
+    from triton.runtime.interpreter import interpreter_builder  # noqa: PLC0415
+
+    lock: threading.RLock = vars(interpreter_builder).setdefault("kgen_lock", threading.RLock())
+    return lock
+
+
 def _typed(function: Any, arguments: Sequence[object]) -> list[object]:
     """Numbers as they are when a kernel is compiled; Triton's interpreter looks at their sizes only."""
+    import numpy as np  # noqa: PLC0415 - as the interpreter does
     from triton.runtime.interpreter import TensorHandle  # noqa: PLC0415
 
-    types = {tl.int32: torch.int32, tl.int64: torch.int64, tl.float32: torch.float32}
+    types = {tl.int32: np.int32, tl.int64: np.int64, tl.float32: np.float32}
     declared = [each.annotation for each in inspect.signature(function.fn).parameters.values()]
     return [
-        tl.tensor(TensorHandle(torch.tensor([argument], dtype=types[dtype]).numpy(), dtype), dtype)
+        tl.tensor(TensorHandle(np.array([argument], dtype=types[dtype]), dtype), dtype)
         if dtype in types
         else argument
         for argument, dtype in zip(arguments, declared, strict=True)

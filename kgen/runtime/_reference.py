@@ -6,8 +6,9 @@ Not for capture in a CUDA graph: the checks look at values.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -33,12 +34,27 @@ class Watching(threading.local):
     `watch` is called before each load and in place of each store, with what is done ("read", "stored"), to
     which tensor or list, at which indices and where; and with the whole numbers that have to fit a type
     ("fits"), which type, and where. While one watches, nothing is stored and nothing raises.
+
+    `later` keeps stores that are done together at the end: the tensor, the indices, the values.
     """
 
     watch: Callable[..., None] | None = None
+    later: list[tuple[Tensor, tuple[Tensor, ...], Tensor]] | None = None
 
 
 watching = Watching()
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+    """All stores of a reference are done at its end, or none if it raises."""
+    before, watching.later = watching.later, []
+    try:
+        yield
+        for tensor, parts, value in watching.later:
+            tensor[parts] = value
+    finally:
+        watching.later = before
 
 
 def _points(
@@ -114,9 +130,13 @@ def _store(
         value = _full(value, tensor.dtype, tensor.device)
     parts, mask, _ = _points(tensor, items, where)
     *parts, mask, value = torch.broadcast_tensors(*parts, mask, value.to(tensor.dtype))
-    parts, value = [part[mask] for part in parts], value[mask]
-    if value.numel():
-        tensor[tuple(parts)] = value
+    places, value = tuple(part[mask] for part in parts), value[mask]
+    if not value.numel():
+        return
+    if watching.later is not None:
+        watching.later.append((tensor, places, value))
+    else:
+        tensor[places] = value
 
 
 def _divisor(value: Tensor, where: Tensor | bool = True) -> Tensor:

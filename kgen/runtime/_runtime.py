@@ -57,7 +57,7 @@ class Expr:
 def _cast(row: ElementType) -> Callable[[Any], Any]:
     """A conversion in a size expression; one to integers keeps whole numbers of any length."""
     if row.kind == "float":
-        return lambda value: torch.tensor(value, dtype=DTYPES[row.name]).item()
+        return lambda value: torch.tensor(value, dtype=DTYPES[row.name], device="cpu").item()
     return bool if row.kind == "bool" else int
 
 
@@ -341,24 +341,57 @@ class Signature:
             raise self.fail(
                 f"`{name}` must be a tensor {declared.type}; it is {type(tensor).__name__}"
             )
+        try:
+            self._dense(name, declared, tensor)
+        except (RuntimeError, ValueError) as error:
+            if isinstance(error, KgenCallError):
+                raise
+            raise self.fail(f"`{name}` can't be looked at: {error}") from error
+        return tensor
+
+    def _dense(self, name: str, declared: TensorArg, tensor: torch.Tensor) -> None:
+        """Check what one tensor is by itself, and that its values are in memory."""
         if tensor.dtype != declared.dtype:
             raise self.fail(
                 f"`{name}` has dtype {tensor.dtype}, but {declared.type} needs {declared.dtype}; "
                 f"convert it before the call"
             )
+        if tensor.layout != torch.strided or tensor.is_nested:
+            kind = "nested" if tensor.is_nested else f"of layout {tensor.layout}"
+            raise self.fail(f"`{name}` is {kind}; pass a dense tensor")
         if tensor.dim() != len(declared.dims):
             raise self.fail(
                 f"`{name}` has shape {list(tensor.shape)}, but {declared.type} has "
                 f"{len(declared.dims)} dimensions"
             )
-        if tensor.numel() and tensor.device.type != "meta" and not _address(tensor):
+        self.held(name, tensor)
+        if not tensor.numel() or tensor.device.type == "meta":
+            return
+        address = _address(tensor)
+        if not address:
+            wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # noqa: SLF001
+            kind = "wrapped by torch.func" if wrapped else f"a {type(tensor).__name__}"
             raise self.fail(
-                f"`{name}` has no memory of its own (it is a {type(tensor).__name__}); call the group's "
-                "operator, or torch.compile the caller"
+                f"`{name}` has no memory of its own (it is {kind}); pass a plain tensor, or "
+                "torch.compile the caller"
             )
-        if tensor.is_neg():  # its memory holds the opposite of its values
+        if address % tensor.element_size():
+            raise self.fail(
+                f"`{name}` is at the address {address:#x}, which is no multiple of the {tensor.element_size()} "
+                "bytes of an element; pass a copy"
+            )
+        steps = zip(tensor.shape, tensor.stride(), strict=True)
+        last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)
+        end = (last + 1) * tensor.element_size()
+        if end > tensor.untyped_storage().nbytes():
+            raise self.fail(f"`{name}` needs {end} bytes of its storage, which has fewer")
+
+    def held(self, name: str, tensor: torch.Tensor) -> None:
+        """Refuse a tensor whose memory holds other values than its own."""
+        if tensor.is_neg():
             raise self.fail(f"`{name}` is a negated view; pass `{name}.resolve_neg()`")
-        return tensor
+        if tensor.is_conj():
+            raise self.fail(f"`{name}` is a conjugated view; pass `{name}.resolve_conj()`")
 
     def _number(self, name: str, declared: ScalarArg, value: object) -> float:
         if value is None:
@@ -367,11 +400,15 @@ class Signature:
         if isinstance(value, bool | torch.Tensor):
             raise self.fail(problem)
         try:
-            if declared.float and isinstance(value, float | int):
-                return float(value)
-            return operator.index(value)  # type: ignore[arg-type]
+            if not declared.float:
+                return operator.index(value)  # type: ignore[arg-type]
+            number = float(value if isinstance(value, float) else operator.index(value))  # type: ignore[arg-type]
         except (TypeError, OverflowError):
             raise self.fail(problem) from None
+        rounded: float = _FUNCTIONS[declared.type](number)  # as the kernel is given it
+        if math.isinf(rounded) and not math.isinf(number):
+            raise self.fail(f"the scalar `{name}` is {number}, which no {declared.type} can hold")
+        return rounded
 
     def _derived(self, name: str, expr: Expr, values: Values) -> None:
         value = expr(values)
@@ -411,7 +448,7 @@ class Signature:
             what = "the size" if isinstance(declared, SizeArg) else "the scalar"
             text = f" ({declared.values.text})" if declared.values.text else ""
             raise self.fail(
-                f"{what} `{name}` is {values[name]}, but must be in {low} .. {high}{text}"
+                f"{what} `{name}` is {_shown(values[name])}, but must be in {low} .. {high}{text}"
             )
 
     def _shape(self, name: str, declared: TensorArg, tensor: torch.Tensor, values: Values) -> None:
@@ -481,6 +518,13 @@ class Signature:
                         f"`{name}` and `{other}` share memory, and one of them is written; pass "
                         "tensors that do not overlap"
                     )
+
+
+def _shown(number: float) -> str:
+    """A number in words; a very long one is not written out."""
+    if isinstance(number, int) and number.bit_length() > 128:
+        return f"{'-' * (number < 0)}2**{number.bit_length() - 1} or so"
+    return str(number)
 
 
 def _address(tensor: torch.Tensor) -> int:
