@@ -46,13 +46,20 @@ RIGHT = [[20, 21, 22], [10, 11, 12]]
 """
 
 
-def run(place: Path, text: str, *, interpret: bool, arguments: tuple[str, ...] = ()) -> str:
+def run(
+    place: Path,
+    text: str,
+    *,
+    interpret: bool,
+    arguments: tuple[str, ...] = (),
+    options: tuple[str, ...] = (),
+) -> str:
     """What a program prints that runs in `place`, with nothing of this checkout on its path."""
     env = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET", "PYTHONPATH")}
     env |= {"TRITON_INTERPRET": "1"} if interpret else {}
     program = place / "program.py"
     program.write_text(PRELUDE + textwrap.dedent(text))
-    command = [sys.executable, str(program), *arguments]
+    command = [sys.executable, *options, str(program), *arguments]
     done = subprocess.run(command, env=env, cwd=place, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout

@@ -20,7 +20,7 @@ from torch import Tensor
 from ._debug import DEBUG, check
 from ._launch import Launch, Prepared, runs_kernels
 from ._reference import together
-from ._runtime import Signature, Values
+from ._runtime import BY_FUNC, Signature, Values
 
 _REMEMBERED = 256
 # That torch.compile neither avoids an operator nor changes the strides of what it is given.
@@ -28,6 +28,13 @@ _TAGS = (
     torch.Tag.pt2_compliant_tag,
     getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order),
 )
+# Where torch would go on with other tensors than it was given, or forget a call; and why a call is refused.
+_REFUSED = {
+    "Negative": "a negated view",
+    "Conjugate": "a conjugated view",
+    "FuncTorchDynamicLayerFrontMode": f"{BY_FUNC}; call it outside of that",
+    "Tracer": "torch.jit.trace loses calls that store into lists; use torch.export or torch.compile",
+}
 _PLAIN = Tensor.__torch_dispatch__
 # Operators live as long as their library.
 _libraries: list[torch.library.Library] = []
@@ -116,11 +123,11 @@ class Operator:
         given = dict(zip(self.arguments, arguments, strict=False))
         self._run(given, self._remembered(given))
 
-    def refuse(self, *arguments: object) -> None:
-        """What torch's operator does where a tensor's values are not those in its memory."""
+    def refuse(self, reason: str, *arguments: object) -> None:
+        """What torch's operator does where a kernel would not do, or not see, what torch means."""
         for name, tensor in _tensors(dict(zip(self.arguments, arguments, strict=False))):
             self.signature.held(name, tensor)
-        raise self.signature.fail("a tensor's values are not those in its memory")
+        raise self.signature.fail(reason)
 
     def _dispatch(self, given: Mapping[str, Any]) -> None:
         self._known_names(given)
@@ -237,7 +244,11 @@ def _tensor_key(tensor: Tensor) -> tuple[object, ...]:
 
 def _recording() -> bool:
     """Whether torch wants to see each operator: make_fx, FakeTensorMode, a counter, torch.jit.trace."""
-    return torch._C._len_torch_dispatch_stack() > 0 or torch.jit.is_tracing()  # noqa: SLF001
+    return (
+        torch._C._len_torch_dispatch_stack() > 0  # noqa: SLF001
+        or torch._ops._len_torch_dispatch_stack_pre_dispatch() > 0  # noqa: SLF001
+        or torch.jit.is_tracing()
+    )
 
 
 def _dispatches(tensor: Tensor) -> bool:
@@ -287,8 +298,8 @@ def register(*operators: Operator) -> dict[str, Operator]:
     for each in operators:
         library.define(each.schema, tags=_TAGS)
         library.impl(each.name, each.implement, "CompositeExplicitAutograd")
-        for key in ("Negative", "Conjugate"):
-            library.impl(each.name, each.refuse, key)
+        for key, reason in _REFUSED.items():
+            library.impl(each.name, functools.partial(each.refuse, reason), key)
         torch.library.register_fake(f"{library.ns}::{each.name}", lambda *_: None, lib=library)
         each.op = getattr(getattr(torch.ops, library.ns), each.name).default
     _libraries.append(library)

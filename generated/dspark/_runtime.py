@@ -25,6 +25,7 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, row.torch) for name, row 
 # The least and the greatest value of a type that is not a float.
 LIMITS = {DTYPES[name]: row.limits for name, row in ELEMENTS.items() if row.limits is not None}
 _SIZE_LIMIT = 2**31 - 1
+BY_FUNC = "torch.func (vmap, grad, functionalize) can't see into a kernel"
 
 
 # Sizes and scalars by name.
@@ -365,15 +366,14 @@ class Signature:
                 f"{len(declared.dims)} dimensions"
             )
         self.held(name, tensor)
+        if torch._C._functorch.is_functorch_wrapped_tensor(tensor):  # noqa: SLF001
+            raise self.fail(f"`{name}` is wrapped, and {BY_FUNC}; call it outside of that")
         if not tensor.numel() or tensor.device.type == "meta":
             return
         address = _address(tensor)
         if not address:
-            wrapped = torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # noqa: SLF001
-            kind = "wrapped by torch.func" if wrapped else f"a {type(tensor).__name__}"
             raise self.fail(
-                f"`{name}` has no memory of its own (it is {kind}); pass a plain tensor, or "
-                "torch.compile the caller"
+                f"`{name}` has no memory of its own (it is a {type(tensor).__name__}); pass a plain tensor"
             )
         if address % tensor.element_size():
             raise self.fail(
@@ -529,8 +529,8 @@ def _shown(number: float) -> str:
 
 def _address(tensor: torch.Tensor) -> int:
     """Where a tensor's elements are; 0 if nowhere."""
-    try:
-        return int(tensor.data_ptr())
+    try:  # without memory a tensor's own address is its offset
+        return int(tensor.data_ptr()) if tensor.untyped_storage().data_ptr() else 0
     except RuntimeError:
         return 0
 
