@@ -16,9 +16,9 @@ import building
 import calls
 import hands
 import pytest
-import test_vendored
 import torch
 import torch._dynamo.testing
+from vendored import run, vendor
 
 ROOT = Path(__file__).parents[1]
 DSPARK = sorted(p.stem for p in (ROOT / "specs" / "dspark").glob("*.yaml") if p.stem != "step")
@@ -307,8 +307,8 @@ OUTSIDE = """
 
 @pytest.mark.parametrize("interpret", [False, True])
 def test_without_asserts_and_after_a_fork(tmp_path, interpret):
-    test_vendored.vendor(tmp_path / "dspark")
-    test_vendored.run(tmp_path, OUTSIDE, interpret=interpret, options=("-O",))
+    vendor(tmp_path / "dspark")
+    run(tmp_path, OUTSIDE, interpret=interpret, options=("-O",))
 
 
 def test_a_first_launch_under_capture_is_refused_before_anything_happens(package, monkeypatch):
