@@ -61,6 +61,12 @@ store:
   xs[l][a, 1]: l * 10 + a
 """
 SMALL = ("state", "scaled", "pages")
+# Of the committed package one of each kind of parameters; the others take minutes.
+SOME = ("block_write",)
+EVERY = [
+    name if name in (*SMALL, *SOME) else pytest.param(name, marks=pytest.mark.slow)
+    for name in (*DSPARK, *SMALL)
+]
 
 
 @pytest.fixture(scope="module")
@@ -81,8 +87,8 @@ def drawn_of(group: str, device: torch.device) -> tuple[Any, ModuleType, Any]:
     return case, testing, smallest.clone(device)
 
 
-@pytest.fixture(params=[*DSPARK, *SMALL])
-def drawn(request, package, device) -> tuple[Any, ModuleType, Any]:
+@pytest.fixture(params=EVERY)
+def drawn(request, package, device) -> tuple[Any, ModuleType, Any]:  # noqa: ARG001 - of the small ones
     return drawn_of(request.param, device)
 
 
@@ -92,16 +98,20 @@ def test_it_works_to_the_bit(drawn, hand):
 
 
 @pytest.mark.parametrize("hand", hands.SLOW)
-@pytest.mark.parametrize("group", SMALL)
-def test_compiled_it_works_to_the_bit(package, group, hand, device):
+@pytest.mark.parametrize("group", EVERY)
+@pytest.mark.usefixtures("package")
+def test_compiled_it_works_to_the_bit(group, hand, device):
     assert hands.trial(*drawn_of(group, device), hands.SLOW[hand]) == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("hand", hands.SLOW)
-@pytest.mark.parametrize("group", DSPARK)
-def test_compiled_each_group_works_to_the_bit(package, group, hand, device):
-    test_compiled_it_works_to_the_bit(package, group, hand, device)
+@pytest.mark.parametrize("group", EVERY)
+@pytest.mark.usefixtures("package")
+def test_torch_checks_its_operator(group, device):
+    case, _, start = drawn_of(group, device)
+    arguments = start.clone().arguments()
+    torch.library.opcheck(
+        case.operator.op, tuple(arguments.get(n) for n in case.operator.arguments)
+    )
 
 
 @pytest.mark.parametrize("hand", hands.IDLE)
@@ -116,8 +126,9 @@ def test_it_is_refused_by_name(drawn, hand):
 
 
 @pytest.mark.parametrize("hand", hands.DIFFERENTIATED)
-@pytest.mark.parametrize("group", [*DSPARK, *SMALL])
-def test_a_gradient_is_refused_by_name(package, group, hand, device):
+@pytest.mark.parametrize("group", EVERY)
+@pytest.mark.usefixtures("package")
+def test_a_gradient_is_refused_by_name(group, hand, device):
     case, testing, start = drawn_of(group, device)
     if any(each.is_floating_point() for each in hands.tensors_of(start.arguments())):
         said = hands.refusal(case, testing, start, hands.DIFFERENTIATED[hand])
@@ -149,7 +160,7 @@ def test_a_run_time_scalar_is_symbolic_and_a_static_one_is_not(package, device):
     def with_begin() -> dict[str, Any]:
         return arguments(begin=2)
 
-    def with_K() -> dict[str, Any]:
+    def with_factor() -> dict[str, Any]:
         return arguments(K=2)
 
     assert graphs_of(package.state, lambda: arguments(K=3), range(9), "begin", dynamic=True) == 1
@@ -224,7 +235,10 @@ def test_threads_share_the_interpreter_and_lose_nothing(package, device):
 
     def state(number: int) -> None:
         for _ in range(12):
-            x, held = torch.arange(50, device=device) + 1000 * number, torch.arange(40, device=device)
+            x, held = (
+                torch.arange(50, device=device) + 1000 * number,
+                torch.arange(40, device=device),
+            )
             y = torch.zeros_like(held)
             package.state(x=x, held=held, y=y, begin=2, K=3)
             if held.tolist() != list(range(3, 43)) or (y - x[2:42]).tolist() != list(range(40)):
@@ -235,7 +249,10 @@ def test_threads_share_the_interpreter_and_lose_nothing(package, device):
             given = {"ctx_len": [number, 2 * number], "batch_to_slot": [0, 1, 0]}
             own = calls.arguments(other, device, G=2, K1=2, num_contexts=1, **given)
             other.fused(**own)
-            if own["ctx_positions"].tolist() != [[2 * number, 2 * number + 1], [number, number + 1]]:
+            if own["ctx_positions"].tolist() != [
+                [2 * number, 2 * number + 1],
+                [number, number + 1],
+            ]:
                 wrong.append(own)
 
     def work(number: int) -> None:
@@ -252,29 +269,29 @@ def test_threads_share_the_interpreter_and_lose_nothing(package, device):
     assert wrong == []
 
 
+class Failing:
+    """A function that counts its calls and fails at one of them."""
+
+    def __init__(self, function: Any, last: int = 0) -> None:
+        self.function, self.last, self.calls = function, last, 0
+
+    def __call__(self, *given: Any, **named: Any) -> None:
+        self.calls += 1
+        if self.calls == self.last:
+            raise IndexError("a promise is broken")
+        self.function(*given, **named)
+
+
 def test_a_reference_stores_everything_or_nothing(device):
     """A promise that is broken at the last store leaves the first one undone."""
     for group in ("gen_bookkeeping", "block_fixup", "refresh_block_tables"):
         case, testing, start = drawn_of(group, device)
         module = sys.modules[case.operator.reference.__module__]
         stored = module._store
-        seen = [0]
-
-        def count(*given: Any, **named: Any) -> None:
-            seen[0] += 1
-            stored(*given, **named)
-
-        def broken(*given: Any, **named: Any) -> None:
-            left[0] -= 1
-            if not left[0]:
-                raise IndexError("a promise is broken")
-            stored(*given, **named)
-
-        module._store = count
         try:
+            module._store = counting = Failing(stored)
             case.run_reference(start.clone())
-            left, world = [seen[0]], start.clone()
-            module._store = broken
+            module._store, world = Failing(stored, counting.calls), start.clone()
             with pytest.raises(IndexError, match="a promise"):
                 case.run_reference(world)
         finally:
@@ -315,7 +332,7 @@ def test_a_first_launch_under_capture_is_refused_before_anything_happens(package
     """The real capture is in tests/gpu; here a device says that it captures."""
     launch = package.ops.state.launch
     runtime = sys.modules[type(launch).__module__]
-    monkeypatch.setattr(runtime, "_captures", lambda device: True)
+    monkeypatch.setattr(runtime, "_captures", lambda _: True)
     monkeypatch.setattr(runtime, "launch", lambda *given: done.append(given))
     done: list[object] = []
     held = torch.arange(3)

@@ -15,6 +15,7 @@ import pytest
 import torch
 from vendored import ROOT, run, vendor
 
+
 @pytest.mark.parametrize("name", ["dspark", "engine.third_party.dspark"])
 def test_a_copy_alone_runs_the_reference_on_the_cpu(tmp_path, name):
     vendor(tmp_path / Path(*name.split(".")))

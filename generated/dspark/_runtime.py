@@ -377,8 +377,8 @@ class Signature:
             )
         if address % tensor.element_size():
             raise self.fail(
-                f"`{name}` is at the address {address:#x}, which is no multiple of the {tensor.element_size()} "
-                "bytes of an element; pass a copy"
+                f"`{name}` is at the address {address:#x}, which is not a multiple of the "
+                f"{tensor.element_size()} bytes of an element; pass a copy"
             )
         steps = zip(tensor.shape, tensor.stride(), strict=True)
         last = tensor.storage_offset() + sum((size - 1) * stride for size, stride in steps)

@@ -148,7 +148,9 @@ class Operator:
         for name in self._written:
             each = given.get(name)
             written += [each] if isinstance(each, Tensor) else each or ()
-        torch.autograd.graph.increment_version(written)  # autograd must not use what it kept of them
+        torch.autograd.graph.increment_version(
+            written
+        )  # autograd must not use what it kept of them
 
     def run_reference(self, given: Mapping[str, Any], values: Values) -> None:
         """The reference on the arguments of a call, whose sizes and scalars are `values`."""
@@ -244,7 +246,7 @@ def _tensor_key(tensor: Tensor) -> tuple[object, ...]:
 
 def _recording() -> bool:
     """Whether torch wants to see each operator: make_fx, FakeTensorMode, a counter, torch.jit.trace."""
-    return (
+    return bool(
         torch._C._len_torch_dispatch_stack() > 0  # noqa: SLF001
         or torch._ops._len_torch_dispatch_stack_pre_dispatch() > 0  # noqa: SLF001
         or torch.jit.is_tracing()

@@ -222,7 +222,7 @@ class Seeing(TorchDispatchMode):
         super().__init__()
         self.seen: list[Any] = []
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         self.seen.append(func)
         return func(*args, **(kwargs or {}))
 
@@ -237,7 +237,7 @@ class Wrapped(Tensor):
     """A tensor without memory of its own, whose operators run on that of another."""
 
     @staticmethod
-    def __new__(cls, inner: Tensor) -> Wrapped:
+    def __new__(cls, inner):
         made = Tensor._make_wrapper_subclass(
             cls, inner.shape, inner.stride(), dtype=inner.dtype, device=inner.device
         )
@@ -245,7 +245,7 @@ class Wrapped(Tensor):
         return made
 
     @classmethod
-    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # noqa: ANN001, ANN206
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
         def inner(value: Any) -> Any:
             return value.inner if isinstance(value, cls) else value
 
