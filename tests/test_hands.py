@@ -78,13 +78,10 @@ def package(tmp_path_factory) -> ModuleType:
 
 @functools.cache
 def drawn_of(group: str, device: torch.device) -> tuple[Any, ModuleType, Any]:
-    """A case, its package's `_testing`, and the smallest of some worlds without an empty tensor."""
+    """A case, its package's `_testing`, and a small world."""
     place = ("hands_small", "pk") if group in SMALL else ("generated", "dspark")
     case, testing = building.case(*place, group), building.testing(*place)
-    worlds = [testing.draw(case, seed) for seed in range(5)] + [testing._whole(case)]
-    whole = [w for w in worlds if all(each.view.numel() for each in w.every())]
-    smallest = min(whole, key=lambda world: sum(each.view.numel() for each in world.every()))
-    return case, testing, smallest.clone(device)
+    return case, testing, hands.world_of(case, testing, device)
 
 
 @pytest.fixture(params=EVERY)

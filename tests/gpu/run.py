@@ -24,12 +24,13 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-sys.path[:0] = [str(ROOT), str(HERE)]
+sys.path[:0] = [str(ROOT), str(HERE), str(ROOT / "tests" / "helpers")]
 
 DRY = "--dry-run" in sys.argv
 if DRY:
     os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
 
+import hands as torchs  # noqa: E402
 import k3  # noqa: E402
 import report  # noqa: E402
 import torch  # noqa: E402
@@ -50,6 +51,9 @@ TOGETHER = (
     ("refresh_block_tables", "context_positions", "gen_bookkeeping", "noise_block", "block_fixup"),
     ("refresh_block_tables", "prologue_from_table"),
 )
+# Those that go through torch.compile in the phase `hands`, one of each kind of parameters.
+COMPILED = ("context_positions", "block_write", "context_kv_norm_rope_write")
+HANDS_SECONDS = 60  # what the phase `hands` leaves of the budget
 COMPILE_SECONDS = 25  # what one torch.compile may take of the budget
 ROW_SECONDS = 3  # what a row of times takes without it
 SANITIZERS = ("memcheck", "racecheck", "initcheck")
@@ -379,8 +383,35 @@ def compiled(chain):
     return torch.compile(eager, dynamic=False, backend="eager" if DRY else "inductor")
 
 
+def hands(run):
+    """Each group in torch's hands: eager modes, tracers, export, threads; some under torch.compile."""
+    testing = importlib.import_module(f"generated.{run.package}._testing")
+    wrong, tried = [], 0
+    for name, case in run.cases.items():
+        start = torchs.world_of(case, testing, DEVICE)
+        often = {*torchs.QUICK.items(), *(torchs.SLOW.items() if name in COMPILED else ())}
+        for kind, each in (
+            *((torchs.trial, one) for one in often),
+            *((torchs.idle, one) for one in torchs.IDLE.items()),
+            *((torchs.refusal, one) for one in torchs.REFUSED.items()),
+        ):
+            if run.left() < HANDS_SECONDS:
+                return {"wrong": [*wrong, "out of time"], "tried": tried}
+            tried += 1
+            try:
+                found = kind(case, testing, start, each[1])
+            except Exception:  # noqa: BLE001 - the other hands are wanted all the same
+                found = traceback.format_exc()[-600:]
+            if kind is torchs.refusal:
+                found = "" if "torch." in found[-300:] and "AssertionError" not in found else found
+            if found:
+                wrong.append(f"{name}, {each[0]}: {found}")
+    run.say(f"{tried} tried, {len(wrong)} wrong")
+    return {"wrong": wrong, "tried": tried}
+
+
 # The times last: they take what the others leave of the budget.
-PHASES = (tests, launch_counts, equality, stress, large_pools, debug, sanitizer, timing)
+PHASES = (tests, launch_counts, equality, hands, stress, large_pools, debug, sanitizer, timing)
 
 
 def main():

@@ -418,6 +418,14 @@ def quiet():
         yield
 
 
+def world_of(case: Any, testing: Any, device: torch.device) -> Any:
+    """The smallest of some worlds of a case that have no empty tensor."""
+    worlds = [testing.draw(case, seed) for seed in range(5)] + [testing._whole(case)]
+    whole = [w for w in worlds if all(each.view.numel() for each in w.every())]
+    smallest = min(whole, key=lambda world: sum(each.view.numel() for each in world.every()))
+    return smallest.clone(device)
+
+
 def trial(case: Any, testing: Any, start: Any, hand: Hand) -> list[str]:
     """What is wrong after a call in a hand; `testing` is the package's, `start` a world of its."""
     world, expected = start.clone(), start.clone()
