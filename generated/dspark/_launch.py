@@ -381,8 +381,7 @@ def _interpreter() -> threading.RLock:
 
 def _typed(function: Any, arguments: Sequence[object]) -> list[object]:
     """Numbers as they are when a kernel is compiled; Triton's interpreter looks at their sizes only."""
-    import numpy as np  # noqa: PLC0415 - as the interpreter does
-    from triton.runtime.interpreter import TensorHandle  # noqa: PLC0415
+    from triton.runtime.interpreter import TensorHandle, np  # noqa: PLC0415
 
     types = {tl.int32: np.int32, tl.int64: np.int64, tl.float32: np.float32}
     declared = [each.annotation for each in inspect.signature(function.fn).parameters.values()]
