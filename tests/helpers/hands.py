@@ -22,7 +22,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Arguments = dict[str, Any]
-Hand = Callable[[Any, Arguments], None]
+Hand = Callable[[Any, Arguments], list[Arguments] | None]  # gives what else must hold the same
 
 
 def tensors_of(arguments: Arguments) -> list[Tensor]:
@@ -169,7 +169,7 @@ def exported_saved_and_loaded(case: Any, arguments: Arguments) -> None:
     torch.export.load(file).module()(tensors_of(arguments))
 
 
-def deep_copies(case: Any, arguments: Arguments) -> None:
+def deep_copies(case: Any, arguments: Arguments) -> list[Arguments]:
     class Held(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -186,7 +186,7 @@ def deep_copies(case: Any, arguments: Arguments) -> None:
     module.operator(**own)
     assert all(map(_same, tensors_of(arguments), before))
     module.function(**arguments)
-    assert all(map(_same, tensors_of(own), tensors_of(copy.deepcopy(arguments))))
+    return [own]
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -194,7 +194,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return torch.equal(one.view(torch.uint8), two.view(torch.uint8))
 
 
-def threads(case: Any, arguments: Arguments) -> None:
+def threads(case: Any, arguments: Arguments) -> list[Arguments]:
     """Four threads call it at once, each on memory of its own; all come to the same."""
     every = [arguments, *(copied(arguments) for _ in range(3))]
     failed: list[BaseException] = []
@@ -211,8 +211,7 @@ def threads(case: Any, arguments: Arguments) -> None:
     for thread in running:
         thread.join()
     assert not failed, failed
-    for own in every[1:]:
-        assert all(map(_same, tensors_of(own), tensors_of(arguments)))
+    return every[1:]
 
 
 class Seeing(TorchDispatchMode):
@@ -431,8 +430,15 @@ def trial(case: Any, testing: Any, start: Any, hand: Hand) -> list[str]:
     world, expected = start.clone(), start.clone()
     case.run_reference(expected)
     with quiet():
-        hand(case, world.arguments())
-    return testing.differences(case, start, world, expected)
+        alike = hand(case, world.arguments())
+    found = testing.differences(case, start, world, expected)
+    for own in alike or ():
+        other = start.clone()
+        for mine, theirs in zip(tensors_of(own), tensors_of(other.arguments()), strict=True):
+            if mine.numel() and not _expanded(theirs):
+                theirs.copy_(mine)
+        found += testing.differences(case, start, other, expected)
+    return found
 
 
 def idle(case: Any, testing: Any, start: Any, hand: Hand) -> list[str]:
