@@ -48,7 +48,4 @@ bless: $(READY)
 	git diff --stat
 
 $(VENV)/.ready: requirements-dev.txt pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "kgen needs Python 3.10 or later")'
-	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt -e .
-	touch $@
+	@$(PYTHON) tools/venv.py $(VENV)

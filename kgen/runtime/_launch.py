@@ -93,6 +93,12 @@ def packed(number: int) -> int:
     return 2 * (number + 2**61) + 1
 
 
+# Triton 3.4 has none, so that a kernel with -0.0 in it does not compile there.
+_at_compile_time: Callable[[Any], Any] = getattr(
+    triton, "constexpr_function", lambda function: function
+)
+
+
 @triton.jit
 def follow():  # type: ignore[no-untyped-def]  # noqa: ANN202
     """Wait until the launch before has ended and its stores are seen; let the next one start.
@@ -113,7 +119,7 @@ def pick(at, values):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     return (chosen >> 1) - (1 << 61)
 
 
-@triton.constexpr_function  # type: ignore[untyped-decorator]
+@_at_compile_time
 def is_minus_zero(number: float) -> bool:
     """Whether a compile-time number is -0.0."""
     return repr(number) == "-0.0"
