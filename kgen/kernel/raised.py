@@ -15,7 +15,7 @@ from kgen.kernel.ir import Expr, Var
 from kgen.kernel.lanes import ANYWHERE, Lanes, Merge, Position, Turn, Where, padded, scalar_of
 from kgen.lang import typed
 from kgen.lang.dtypes import LIMITS, DType
-from kgen.lang.typed import NO_AXES, NOWHERE, Let, Value
+from kgen.lang.typed import NOWHERE, Let, Value
 from kgen.prove.numbers import Condition, Flag, Poly, both
 
 _VARIANTS = 16  # of one variable; beyond them nothing is known where it is read
@@ -86,7 +86,7 @@ class Raised(Lanes):
             chosen = self.made[load.chosen.name] if isinstance(load.chosen, Var) else load.chosen
             assert isinstance(chosen, ir.Chosen)
             items.insert(0, self.value(chosen.at, where))
-        axes = NO_AXES.union(*(item.axes for item in items))
+        axes = typed.axes_of(*items)
         dtype = self.group.tensors[load.tensor].dtype
         return typed.Load(load.tensor, tuple(items), dtype, axes)
 
@@ -120,7 +120,7 @@ class Raised(Lanes):
         rows = self._axis(index).kind == "row"
         if name == index and not rows and index not in self.inside(where):
             name = padded(index)
-        return typed.Index(name, frozenset((name,)))
+        return typed.index_of(name)
 
     def _argument(self, name: str, dtype: DType) -> Value:
         if name in self.group.sizes or name in self.group.scalars:
@@ -137,7 +137,7 @@ class Raised(Lanes):
         if scanned is not None:
             return scanned
         args = tuple(self.value(arg, where) for arg in expr.args)
-        axes = NO_AXES.union(*(arg.axes for arg in args))
+        axes = typed.axes_of(*args)
         if expr.op in ("floordiv", "mod"):
             (low, _), (least, most) = map(self.reading.ends, args)
             # Without a negative number both roundings are the same.
@@ -199,7 +199,7 @@ class Raised(Lanes):
             for cond, positive in sorted(conditions - whole, key=str)
         ]
         value = self.value(arg, inner)
-        axes = NO_AXES.union(value.axes, *(each.axes for each in more)) - {index}
+        axes = typed.axes_of(value, *more) - {index}
         test: Value = typed.Const(1, "bool")
         for each in more:
             test = typed.Op("and", (test, each), "bool", test.axes | each.axes)
@@ -281,7 +281,7 @@ class Raised(Lanes):
                 found = self.reading.resolved(self.value(place, where))
                 if not isinstance(found, typed.Reduce):
                     return None
-                own = typed.Index(found.index, frozenset((found.index,)))
+                own = typed.index_of(found.index)
                 if found.kind == "min" and self.reading.poly(found.arg) == self.reading.poly(own):
                     found = replace(found, kind="first", arg=typed.Const(1, "bool"))
                 if found.kind == "first":

@@ -8,7 +8,8 @@ reading order:
   vendored.
 - `syntax.py`: text to an untyped tree, by Python's own parser. `rewrite.py`: `prefix` and `collide` in
   other words.
-- `infer.py`: untyped to typed, an expression at a time. `convert.py`: compile-time numbers and casts.
+- `infer.py`: untyped to typed, an expression at a time; `operands.py`: what operators, choices and casts take
+  and give; `convert.py`: compile-time numbers and conversions.
 - `check.py`: a whole group; `host.py`: what is known before a launch; `stores.py`; `eager.py`.
 - `typed.py`: the trees. `code.py`, `text.py`: expression text with the fewest parentheses, and trees as
   specs.

@@ -36,6 +36,7 @@ from kgen.lang.typed import (
     Tensor,
     Trusted,
     Value,
+    axes_of,
     is_host,
     walk,
 )
@@ -419,7 +420,7 @@ class _Checker:
         known = scope.tensors.get(expr.base.id) if isinstance(expr, Item) else None
         if isinstance(expr, Item) and known is not None:
             items = scope.items(expr, expr.base.id)
-            axes = frozenset().union(*(item.axes for item in items or ()))
+            axes = axes_of(*(items or ()))
             value = Load(expr.base.id, items, known[0], axes) if items is not None else None
         else:
             value = scope.infer(expr)

@@ -19,7 +19,7 @@ from kgen.diagnostics import Report, Span, listed
 from kgen.lang.convert import cast
 from kgen.lang.dtypes import promote
 from kgen.lang.operators import OPERATORS
-from kgen.lang.substitute import CannotMoveError, Names, Rewriter, Where, axes_of, index_of, rebuilt
+from kgen.lang.substitute import CannotMoveError, Names, Rewriter, Where
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     NO_AXES,
@@ -40,8 +40,11 @@ from kgen.lang.typed import (
     Store,
     Tensor,
     Value,
+    axes_of,
     children,
+    index_of,
     is_host,
+    rebuilt,
     walk,
 )
 

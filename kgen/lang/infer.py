@@ -12,37 +12,32 @@ from dataclasses import dataclass, field
 
 from kgen.diagnostics import Report, Span, counted, nearest
 from kgen.lang import syntax
-from kgen.lang.convert import cast, coerce, misfit, wrapping
+from kgen.lang.convert import cast, coerce, wrapping
 from kgen.lang.dtypes import (
     CASTS,
     FLOATS,
     FOREIGN_NAMES,
-    INTEGERS,
     LITERALS,
-    NARROW_FLOATS,
     WRAPS,
     DType,
     own_type,
-    promote,
 )
-from kgen.lang.operators import INSTEAD, OPERATORS, REDUCTIONS, SCANS, fold, functions
+from kgen.lang.operands import applied, converted, fitted, selected
+from kgen.lang.operators import INSTEAD, REDUCTIONS, SCANS, functions
 from kgen.lang.rewrite import asked, prefix
 from kgen.lang.syntax import Apply, Call, Expr, Item, Name, Number
 from kgen.lang.typed import (
-    NO_AXES,
-    Axes,
     Const,
     Given,
-    Index,
     Let,
     Load,
-    Op,
     Param,
     Reduce,
     Ref,
     Scan,
-    Select,
     Value,
+    axes_of,
+    index_of,
 )
 from kgen.spec.located import Text
 
@@ -92,7 +87,7 @@ class Scope:
         match expr:
             case Number(value, span):
                 literal = Const(value, "int" if isinstance(value, int) else "float")
-                return self._fits(literal, "int", span)
+                return fitted(literal, "int", span, self.report)
             case Name(id, span):
                 return self._name(id, span)
             case Item():
@@ -104,11 +99,13 @@ class Scope:
                 second = self.infer(other)
                 if test is None or first is None or second is None:
                     return None
-                return self._select([test, first, second], expr.args, span)
+                return selected([test, first, second], expr.args, span, self.report)
             case Apply(op, args, span):
                 values = [self.infer(arg) for arg in args]
                 known = [value for value in values if value is not None]
-                return self._apply(op, known, args, span) if len(known) == len(args) else None
+                return (
+                    applied(op, known, args, span, self.report) if len(known) == len(args) else None
+                )
             case Call():
                 return self._call(expr)
 
@@ -125,7 +122,7 @@ class Scope:
         if id in self.params:
             return Param(id, self.params[id])
         if id in self.extents:
-            return Index(id, frozenset((id,)))
+            return index_of(id)
         if id in self.texts:
             value = self.let(id, span)
             return Ref(id, value.dtype, value.axes) if value is not None else None
@@ -172,7 +169,7 @@ class Scope:
         known = self.tensors.get(name)
         if items is None or known is None:
             return None
-        axes = frozenset().union(*(item.axes for item in items))
+        axes = axes_of(*items)
         return Load(name, items, known[0], axes, span=expr.span)
 
     def items(self, expr: Item, tensor: str) -> tuple[Value, ...] | None:
@@ -203,123 +200,6 @@ class Scope:
             else:
                 items.append(value)
         return tuple(items) if len(items) == len(expr.items) else None
-
-    def _apply(
-        self, op: str, values: list[Value], args: tuple[Expr, ...], span: Span
-    ) -> Value | None:
-        axes = _axes(values)
-        row = OPERATORS.get(op)
-        if row is not None and row.takes == "conditions":
-            for value, arg in zip(values, args, strict=True):
-                if value.dtype != "bool":
-                    self.report.add(
-                        "wrong-type",
-                        arg.span,
-                        f"`{op}` takes conditions, this has type {value.dtype}",
-                        "compare it: x != 0",
-                    )
-                    return None
-            return Op(op, tuple(values), "bool", axes)
-        if all(isinstance(value, Const) and value.dtype == "int" for value in values):
-            folded = fold(op, [int(value.value) for value in values if isinstance(value, Const)])
-            if folded is not None:
-                return self._fits(Const(folded, "int"), "int", span)
-        if row is None:
-            self.report.add(
-                "unsupported-syntax",
-                span,
-                "`**` is only for numbers: 2**31 - 1",
-                "multiply instead",
-            )
-            return None
-        if row.takes == "anything" and values[0].dtype == values[1].dtype == "bool":
-            return Op(op, tuple(values), "bool", axes)
-        united = self._unite(values, args)
-        if united is None:
-            return None
-        same, dtype = united
-        if row.takes == "integers" and dtype in FLOATS:
-            slash = op in ("floordiv", "mod")
-            what = "`//` and `%` take" if slash else f"`{row.symbol}` takes"
-            self.report.add(
-                "wrong-type",
-                span,
-                f"{what} integers, this has type {dtype}",
-                "write `/`" if slash else "",
-            )
-            return None
-        if row.takes in ("quotient", "floats"):
-            if dtype == "float" or (row.takes == "floats" and dtype not in FLOATS):
-                self.report.add(
-                    "wrong-type",
-                    span,
-                    f"this takes a number of a float type, not {dtype}",
-                    "cast an operand: f32(...)",
-                )
-                return None
-            if dtype not in FLOATS:  # torch divides integers as f32
-                same = tuple(each if each.dtype == "int" else cast(each, "f32") for each in same)
-                if all(each.dtype == "int" for each in same):
-                    same = tuple(cast(each, "f32") for each in same)
-                dtype = "f32"
-        divides = op in ("floordiv", "mod")
-        if divides and isinstance(same[1], Const) and same[1].value == 0:
-            self.report.add("division-by-zero", args[1].span, "the divisor is 0")
-            return None
-        numbers = [int(each.value) for each in same if isinstance(each, Const)]
-        if len(numbers) == len(same) and dtype not in FLOATS:
-            folded = fold(op, numbers)
-            if folded is not None:
-                return self._fits(Const(folded, dtype), dtype, span)
-        divisor = args[1].span if divides else None
-        gives = "bool" if row.compares else dtype
-        return Op(op, same, gives, axes, span=span, divisor_span=divisor)
-
-    def _select(self, values: list[Value], args: tuple[Expr, ...], span: Span) -> Value | None:
-        cond, then, other = values
-        if cond.dtype != "bool":
-            self.report.add(
-                "wrong-type", args[0].span, f"a condition is wanted, this has type {cond.dtype}"
-            )
-            return None
-        if then.dtype == other.dtype == "bool":
-            return Select(cond, then, other, "bool", _axes(values))
-        united = self._unite([then, other], args[1:])
-        if united is None:
-            return None
-        (then, other), dtype = united
-        if dtype in LITERALS:
-            dtype = "i64" if dtype == "int" else "f32"
-        branches = [coerce(each, dtype, span, self.report) for each in (then, other)]
-        if branches[0] is None or branches[1] is None:
-            return None
-        return Select(cond, branches[0], branches[1], dtype, _axes(values))
-
-    def _unite(
-        self, values: list[Value], args: tuple[Expr, ...]
-    ) -> tuple[tuple[Value, ...], DType] | None:
-        """Operands of one number type; a compile-time number stays one beside another type."""
-        dtype: DType = "int"
-        for value, arg in zip(values, args, strict=True):
-            if value.dtype == "bool":
-                self.report.add(
-                    "wrong-type",
-                    arg.span,
-                    "a number is wanted, this is a condition",
-                    "write i32(...)",
-                )
-                return None
-            dtype = promote(dtype, value.dtype)
-        same: list[Value] = []
-        for value, arg in zip(values, args, strict=True):
-            if value.dtype in LITERALS:
-                fitted = self._fits(value, dtype, arg.span)
-                if fitted is None:
-                    return None
-                same.append(fitted)
-            else:
-                same.append(cast(value, dtype))
-        return tuple(same), dtype
 
     def _call(self, call: Call) -> Value | None:
         name, span = call.name, call.span
@@ -355,17 +235,23 @@ class Scope:
         if call.over:
             return self._reduce(call, args)
         if name in CASTS:
-            return self._cast(name, args[0], call)
+            return converted(name, args[0], call, self.report)
         if name in WRAPS:
             return wrapping(args[0], WRAPS[name], call.args[0].span, span, self.report)
         if table[name] == 1:
-            return self._apply(name, args, call.args, span)
+            return applied(name, args, call.args, span, self.report)
         if name == "clamp":
-            low = self._apply("min", [args[0], args[2]], (call.args[0], call.args[2]), span)
-            return low and self._apply("max", [low, args[1]], (call.args[0], call.args[1]), span)
+            low = applied(
+                "min", [args[0], args[2]], (call.args[0], call.args[2]), span, self.report
+            )
+            return low and applied(
+                "max", [low, args[1]], (call.args[0], call.args[1]), span, self.report
+            )
         result: Value | None = args[0]
         for arg, expr in zip(args[1:], call.args[1:], strict=True):
-            result = result and self._apply(name, [result, arg], (call.args[0], expr), span)
+            result = result and applied(
+                name, [result, arg], (call.args[0], expr), span, self.report
+            )
         return result
 
     def over(self, call: Call) -> bool:
@@ -390,26 +276,6 @@ class Scope:
                 )
                 known = False
         return known
-
-    def _cast(self, name: str, arg: Value, call: Call) -> Value | None:
-        dtype: DType = name
-        if dtype == "bool" and arg.dtype != "bool":
-            return self._apply(
-                "ne", [arg, Const(0, "int")], (call.args[0], call.args[0]), call.span
-            )
-        if isinstance(arg, Const) and (arg.dtype == "int" or dtype in FLOATS):
-            return coerce(arg, dtype, call.span, self.report)
-        if arg.dtype == "int" and dtype not in FLOATS:  # written out, so it may lose bits
-            return cast(cast(arg, "i64"), dtype, call.span)
-        if arg.dtype in FLOATS and dtype not in FLOATS:
-            self.report.add(
-                "wrong-type",
-                call.span,
-                f"a float is not converted to {dtype}: backends differ on NaN and large values",
-                "compare it, or keep it a float",
-            )
-            return None
-        return cast(arg, dtype, call.span)
 
     def _reduce(self, call: Call, args: list[Value]) -> Value | None:
         name, arg = call.name, args[0]
@@ -480,20 +346,3 @@ class Scope:
             return None
         self.used.add(arg.id)
         return Given(arg.id)
-
-    def _fits(self, value: Value, dtype: DType, span: Span) -> Value | None:
-        """A compile-time number that has a value of its own in `dtype`."""
-        problem = misfit(value, dtype)
-        if not problem:
-            return value
-        help = ""
-        if dtype in NARROW_FLOATS:
-            help = f"write {dtype}(...) to round it, or cast the other operand to f32"
-        elif dtype in INTEGERS - {"i64"}:
-            help = "cast the other operand to i64"
-        self.report.add("wrong-type", span, problem, help)
-        return None
-
-
-def _axes(values: list[Value]) -> Axes:
-    return NO_AXES.union(*(value.axes for value in values))

@@ -9,7 +9,16 @@ from kgen.lang.dtypes import FLOATS, LITERALS, DType, widens
 from kgen.lang.infer import Scope
 from kgen.lang.rewrite import winner
 from kgen.lang.syntax import Expr, Item, Name
-from kgen.lang.typed import NO_AXES, Axes, Const, Index, Op, Store, Value
+from kgen.lang.typed import (
+    NO_AXES,
+    Axes,
+    Const,
+    Index,
+    Op,
+    Store,
+    Value,
+    axes_of,
+)
 from kgen.spec.located import Text
 from kgen.spec.model import StoreSpec, TensorSpec
 
@@ -31,7 +40,7 @@ def check_store(spec: StoreSpec, tensors: tuple[TensorSpec, ...], scope: Scope) 
     known = scope.tensors[item.base.id]
     if value is None or known is None or (spec.when and when is None):
         return None
-    axes = frozenset().union(*(item.axes for item in items))
+    axes = axes_of(*items)
     decided = NO_AXES
     if spec.collide is not None:
         found = _collide(scope, spec, spec.collide, item, axes, condition)

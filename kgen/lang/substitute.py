@@ -13,22 +13,22 @@ from dataclasses import dataclass, field, replace
 from kgen.diagnostics import Span
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
-    NO_AXES,
     Axes,
-    Cast,
     Const,
     Given,
     Index,
     Let,
     Load,
-    Op,
     Param,
     Reduce,
     Ref,
     Scan,
     Select,
     Value,
+    axes_of,
     children,
+    index_of,
+    rebuilt,
 )
 
 Where = Mapping[str, Value]
@@ -153,36 +153,3 @@ class Rewriter:
             name = self._twins[index] = names.fresh(f"{beside}_at")
             names.twins[name], names.extents[name] = beside, names.extents[index]
         return self._twins[index]
-
-
-def index_of(name: str) -> Index:
-    """The value of an index."""
-    return Index(name, frozenset((name,)))
-
-
-def axes_of(*values: Value) -> Axes:
-    """The indices that some values vary with."""
-    return NO_AXES.union(*(value.axes for value in values))
-
-
-def rebuilt(value: Value, parts: tuple[Value, ...]) -> Value:
-    """`value` made of other parts in the order of `children`; its indices follow from them."""
-    axes = axes_of(*parts)
-    match value:
-        case Const() | Param() | Given() | Index() | Ref():
-            return value
-        case Load():
-            return replace(value, items=parts, axes=axes)
-        case Op():
-            return replace(value, args=parts, axes=axes)
-        case Cast():
-            return replace(value, arg=parts[0], axes=axes)
-        case Select():
-            cond, then, other = parts
-            return replace(value, cond=cond, then=then, other=other, axes=axes)
-        case Reduce(_, index):
-            none = parts[1] if len(parts) > 1 else None
-            free = (parts[0].axes - {index}) | axes_of(*parts[1:])
-            return replace(value, arg=parts[0], none=none, axes=free)
-        case Scan(_, index):
-            return replace(value, arg=parts[0], axes=axes | {index})

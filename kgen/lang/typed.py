@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from kgen.diagnostics import Span
@@ -344,6 +344,39 @@ _CHILDREN: dict[type, Callable[[Any], tuple[Value, ...]]] = {
     Reduce: lambda value: (value.arg,) if value.none is None else (value.arg, value.none),
     Scan: lambda value: (value.arg,),
 }
+
+
+def index_of(name: str) -> Index:
+    """The value of an index."""
+    return Index(name, frozenset((name,)))
+
+
+def axes_of(*values: Value) -> Axes:
+    """The indices that some values vary with."""
+    return NO_AXES.union(*(value.axes for value in values))
+
+
+def rebuilt(value: Value, parts: tuple[Value, ...]) -> Value:
+    """`value` made of other parts in the order of `children`; its indices follow from them."""
+    axes = axes_of(*parts)
+    match value:
+        case Const() | Param() | Given() | Index() | Ref():
+            return value
+        case Load():
+            return replace(value, items=parts, axes=axes)
+        case Op():
+            return replace(value, args=parts, axes=axes)
+        case Cast():
+            return replace(value, arg=parts[0], axes=axes)
+        case Select():
+            cond, then, other = parts
+            return replace(value, cond=cond, then=then, other=other, axes=axes)
+        case Reduce(_, index):
+            none = parts[1] if len(parts) > 1 else None
+            free = (parts[0].axes - {index}) | axes_of(*parts[1:])
+            return replace(value, arg=parts[0], none=none, axes=free)
+        case Scan(_, index):
+            return replace(value, arg=parts[0], axes=axes | {index})
 
 
 def walk(value: Value, lets: dict[str, Let]) -> Iterator[Value]:

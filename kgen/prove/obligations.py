@@ -7,14 +7,13 @@ every legal call, at every point of the indices, where its guards hold. Nothing 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from kgen.diagnostics import Span
 from kgen.lang.dtypes import INTEGERS, LIMITS
 from kgen.lang.operators import OPERATORS
 from kgen.lang.typed import (
-    NO_AXES,
     Axes,
     Cast,
     Group,
@@ -24,8 +23,10 @@ from kgen.lang.typed import (
     Reduce,
     Ref,
     Scan,
-    Select,
     Value,
+    children,
+    index_of,
+    rebuilt,
 )
 from kgen.prove.contexts import (
     Contexts,
@@ -132,20 +133,8 @@ def plain(value: Value, group: Group) -> Value:
     match value:
         case Ref(name):
             return plain(group.lets[name].value, group)
-        case Index(name) if name in group.twins:
-            own = group.twins[name]
-            return Index(own, frozenset((own,)))
-        case Load(_, items) | Op(_, items):
-            inner = tuple(plain(item, group) for item in items)
-            axes = NO_AXES.union(*(item.axes for item in inner))
-            if isinstance(value, Load):
-                return replace(value, items=inner, axes=axes)
-            return replace(value, args=inner, axes=axes)
-        case Cast(arg):
-            arg = plain(arg, group)
-            return replace(value, arg=arg, axes=arg.axes)
-        case Select(cond, then, other):
-            cond, then, other = (plain(each, group) for each in (cond, then, other))
-            axes = cond.axes | then.axes | other.axes
-            return replace(value, cond=cond, then=then, other=other, axes=axes)
-    return value
+        case Index(name):
+            return index_of(group.twins.get(name, name))
+        case Reduce() | Scan():
+            return value
+    return rebuilt(value, tuple(plain(each, group) for each in children(value)))

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from kgen.lang.dtypes import FLOATS, LIMITS, DType
 from kgen.lang.operators import OPERATORS
-from kgen.lang.substitute import index_of, rebuilt
 from kgen.lang.typed import (
     Cast,
     Const,
@@ -29,6 +28,8 @@ from kgen.lang.typed import (
     Tensor,
     Value,
     children,
+    index_of,
+    rebuilt,
 )
 from kgen.prove.contexts import Exists, Guard
 from kgen.prove.numbers import (

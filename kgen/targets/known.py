@@ -29,6 +29,7 @@ from kgen.lang.typed import (
     Select,
     Value,
     children,
+    rebuilt,
     walk,
 )
 
@@ -64,18 +65,10 @@ def shared(group: Group) -> Group:
     lets = dict(group.lets)
 
     def named(value: Value) -> Value:
-        match value:
-            case Load(_, items):
-                value = replace(value, items=tuple(bare(named(item)) for item in items))
-            case Op(_, args):
-                value = replace(value, args=tuple(map(named, args)))
-            case Cast(arg) | Scan(_, _, arg):
-                value = replace(value, arg=named(arg))
-            case Select(cond, then, other):
-                cond, then, other = map(named, (cond, then, other))
-                value = replace(value, cond=cond, then=then, other=other)
-            case Reduce(_, _, arg, none):
-                value = replace(value, arg=named(arg), none=none and named(none))
+        parts = map(named, children(value))
+        if isinstance(value, Load):
+            parts = map(bare, parts)
+        value = rebuilt(value, tuple(parts))
         return known.get(value, value)
 
     for name in in_order(group):
