@@ -13,24 +13,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
 
-from kgen.diagnostics import Report, Span, nearest
+from kgen.diagnostics import Report, nearest
 from kgen.lang import syntax
 from kgen.lang.dtypes import ELEMENT_TYPES, FLOATS, FOREIGN_NAMES, INTEGERS, LIMITS, DType
 from kgen.lang.eager import check_eager
 from kgen.lang.fuse import fuse, without
-from kgen.lang.host import ends_of, host, integer
+from kgen.lang.host import ends_of, host, integer, is_derived, is_static
 from kgen.lang.infer import Scope
+from kgen.lang.schedule import check_schedule
 from kgen.lang.stores import check_store
 from kgen.lang.syntax import Call, Expr, Item, Name
-from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     Chain,
-    Const,
     Group,
     Let,
     Load,
-    Op,
-    Param,
     Scalar,
     Size,
     Tensor,
@@ -38,8 +35,8 @@ from kgen.lang.typed import (
     Value,
     axes_of,
     is_host,
-    walk,
 )
+from kgen.lang.uses import check_uses
 from kgen.spec.located import Text
 from kgen.spec.model import GroupSpec, ScalarSpec, TensorSpec
 from kgen.spec.package import Package
@@ -97,19 +94,13 @@ def _fused(spec: GroupSpec, package: Package, report: Report) -> Group | None:
         message = f"no two of the groups have a tensor `{left.value}` that could pass between them"
         report.add("cannot-fuse", left.span, message, "leave it out of `through`")
     assert group is not None
-    checker = _Checker(spec, Scope(report))
-    checker.scope.extents |= group.extents
-    tile, warps = checker.schedule()
     made = replace(
         group,
         summary=spec.summary,
-        program=checker.program(),
-        tile=tile,
-        warps=warps,
+        schedule=check_schedule(spec, group.extents, report),
         file=spec.file.rsplit("/", 1)[-1],
         sha256=hashlib.sha256(f"{spec.sha256} {group.sha256}".encode()).hexdigest(),
         span=spec.name.span,
-        scheduled=checker.scheduled(),
     )
     return made if len(report.diagnostics) == before else None
 
@@ -170,9 +161,9 @@ class _Checker:
                     "compare it: a mask is a condition",
                 )
         stores = [check_store(each, spec.tensors, scope) for each in spec.stores]
-        self._check_use(tensors, sizes)
+        check_uses(spec, scope, tensors, sizes)
         trusted = [self._trusted(text, reason) for text, reason in spec.trusted]
-        tile, warps = self.schedule()
+        schedule = check_schedule(spec, scope.extents, self.report)
         good = all(
             each is not None
             for table in (sizes, scalars, tensors, scope.extents, lets)
@@ -198,13 +189,10 @@ class _Checker:
             stores=tuple(each for each in stores if each is not None),
             trusted=tuple(each for each in trusted if each is not None),
             twins={twin: index for (index, _), twin in scope.twins.items()},
-            program=self.program(),
-            tile=tile,
-            warps=warps,
+            schedule=schedule,
             file=spec.file.rsplit("/", 1)[-1],
             sha256=spec.sha256,
             span=spec.name.span,
-            scheduled=self.scheduled(),
         )
 
     def _cyclic(self) -> bool:
@@ -232,12 +220,12 @@ class _Checker:
     def _declare(self) -> None:
         scope, spec = self.scope, self.spec
         texts = {name.value: text for name, text in spec.sizes}
-        static = {name for name, text in texts.items() if _is_static(text)}
+        static = {name for name, text in texts.items() if is_static(text)}
         grown = True
         while grown:  # a size derived from static sizes only is static
             grown = False
             for name, text in texts.items():
-                if name not in static and _is_derived(text):
+                if name not in static and is_derived(text):
                     expr = syntax.parse(text, Report())
                     names = _names(expr) if expr is not None else {""}
                     if names <= static and names:
@@ -262,12 +250,12 @@ class _Checker:
     def _size(self, name: Text, text: Text) -> Size | None:
         static = self.scope.params[name.value] == "int"
         low = high = derived = None
-        if _is_derived(text):
+        if is_derived(text):
             derived = integer(self.scope, text, "a size")
             if derived is None:
                 return None
         else:
-            ranged = text.slice(len("static"), len(text.value)) if _is_static(text) else text
+            ranged = text.slice(len("static"), len(text.value)) if is_static(text) else text
             ends = ends_of(self.scope, ranged if ranged.value else None, "an end of a size's range")
             if ends is None:
                 return None
@@ -428,76 +416,6 @@ class _Checker:
         line = " ".join(reason.value.split())
         return Trusted(value, line, text.value, text.span) if value is not None else None
 
-    # What is used, bound and scheduled.
-
-    def _check_use(self, tensors: dict[str, Tensor | None], sizes: dict[str, Size | None]) -> None:
-        used = self.scope.used
-        if any(each.code in _UNREAD for each in self.report.diagnostics):
-            return  # what could not be read may use anything
-        self._check_bound(tensors, sizes)
-        kinds: list[tuple[str, Text]] = [("scalar", each.name) for each in self.spec.scalars]
-        kinds += [("index", name) for name, _ in self.spec.indices]
-        kinds += [("let", name) for name, _ in self.spec.lets]
-        kinds += [("mask", name) for name, _ in self.spec.masks]
-        kinds += [("tensor", each.name) for each in self.spec.tensors if each.mode == "in"]
-        for kind, name in kinds:
-            if name.value not in used:
-                self.report.add(
-                    "unused", name.span, f"nothing uses the {kind} `{name.value}`", "remove it"
-                )
-        stored = {expr.base.id for each in self.spec.stores if (expr := _target(each.target))}
-        for name_text, tensor in tensors.items():
-            if tensor is not None and tensor.written and name_text not in stored:
-                self.report.add(
-                    "not-stored",
-                    tensor.span,
-                    f"nothing stores to the `{tensor.mode}` tensor `{name_text}`",
-                    "add a line under `store`, or make it an `in` tensor",
-                )
-
-    def _check_bound(
-        self, tensors: dict[str, Tensor | None], sizes: dict[str, Size | None]
-    ) -> None:
-        """Report sizes that can't be read off the shapes of tensors that are always given."""
-        found = {
-            (item.id, name in self.scope.optional)
-            for name, known in self.scope.tensors.items()
-            for item in (known[1] if known else ())
-            if isinstance(item, Name)
-        }
-        told = {name for name, spare in found if not spare}
-        dims = [
-            (f"`{each.name}` has a dimension `{spec_text(dim)}`", dim)
-            for each in tensors.values()
-            if each is not None and not each.optional
-            for dim in each.shape
-        ]
-        made = [dim for _, dim in dims]
-        made += [s.derived for n, s in sizes.items() if s and s.derived is not None and n in told]
-        told |= {each.name.value for each in self.spec.scalars if each.default is None}
-        asked = {name.value: name for name, text in self.spec.sizes if not _is_derived(text)}
-        while new := {n for value in made if (n := _told_by(value, told)) in asked}:
-            told |= new
-        for name in (each for each in asked.values() if each.value not in told):
-            if name.value not in self.scope.used:
-                self.report.add("unused", name.span, f"nothing uses the size `{name.value}`")
-                continue
-            param = Param(name.value, self.scope.params[name.value])
-            derive = f"declare that as a size, and derive `{name.value}` from it"
-            ways = [f"{said}: {derive}" for said, dim in dims if param in walk(dim, {})][:1]
-            if not ways and (name.value, True) in found:
-                ways = ["let a tensor that is always given have it"]
-            scalar = "a static scalar" if param.dtype == "int" else "a scalar"
-            ways.append(f"make it {scalar}, which the caller passes")
-            self.report.add(
-                "unbound-size",
-                name.span,
-                f"only optional tensors have a dimension `{name.value}`"
-                if (name.value, True) in found
-                else f"no tensor has a dimension that is just `{name.value}`",
-                "; or ".join(ways),
-            )
-
     def _ulps(self) -> int:
         text = self.spec.eager_ulps
         if text is None or text.value.isdecimal():
@@ -505,89 +423,9 @@ class _Checker:
         self.report.add("bad-choice", text.span, "`eager_ulps` is a whole number: 1")
         return 0
 
-    def program(self) -> tuple[str, ...] | None:
-        names = self.spec.program or ()
-        for number, name in enumerate(names):
-            if name.value in {each.value for each in names[:number]}:
-                self.report.add("bad-schedule", name.span, f"`{name.value}` stands here twice")
-            if name.value not in self.scope.extents:
-                self.report.add(
-                    "bad-schedule",
-                    name.span,
-                    f"there is no index `{name.value}`",
-                    nearest(name.value, self.scope.extents),
-                )
-        program = self.spec.program
-        return tuple(name.value for name in program) if program is not None else None
-
-    def scheduled(self) -> dict[str, Span]:
-        """Where the schedule names each index."""
-        return {
-            **{f"program.{name.value}": name.span for name in self.spec.program or ()},
-            **{f"tile.{name.value}": name.span for name, _ in self.spec.tile},
-        }
-
-    def schedule(self) -> tuple[dict[str, int], int | None]:
-        tile: dict[str, int] = {}
-        for name, text in self.spec.tile:
-            size = _power_of_two(text)
-            if name.value not in self.scope.extents:
-                self.report.add(
-                    "bad-schedule",
-                    name.span,
-                    f"there is no index `{name.value}` to tile",
-                    nearest(name.value, self.scope.extents),
-                )
-            elif size is None or size > 65536:
-                self.report.add(
-                    "bad-schedule", text.span, "a tile is a power of two, from 1 to 65536"
-                )
-            else:
-                tile[name.value] = size
-        if self.spec.warps is None:
-            return tile, None
-        warps = _power_of_two(self.spec.warps)
-        if warps is None or warps > 16:
-            self.report.add("bad-schedule", self.spec.warps.span, "warps are 1, 2, 4, 8 or 16")
-        return tile, warps
-
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_UNREAD = ("bad-syntax", "unsupported-syntax", "bad-type", "bad-range")
 _SCALAR_TYPES = ("i32", "i64", "f32", "static")
-
-
-def _is_static(text: Text) -> bool:
-    return text.value.split(maxsplit=1)[:1] == ["static"]
-
-
-def _told_by(value: Value, known: set[str]) -> str:
-    """The size that follows from a number made of it and of what is known, `2 * half`; else nothing."""
-    missing = {each.name for each in walk(value, {}) if isinstance(each, Param)} - known
-    return min(missing) if len(missing) == 1 and _factor(value, min(missing)) else ""
-
-
-def _factor(value: Value, name: str) -> int | None:
-    """The number that a size is multiplied by in a sum; None where it stands otherwise."""
-    match value:
-        case Param(found):
-            return int(found == name)
-        case Op("add" | "sub" as op, (a, b)):
-            one, two = _factor(a, name), _factor(b, name)
-            return (
-                one + (two if op == "add" else -two)
-                if one is not None and two is not None
-                else None
-            )
-        case Op("mul", (Const(number), other) | (other, Const(number))):
-            inner = _factor(other, name)
-            return int(number) * inner if inner is not None else None
-    named = any(each == Param(name, each.dtype) for each in walk(value, {}))
-    return None if named else 0
-
-
-def _is_derived(text: Text) -> bool:
-    return ".." not in text.value and not _is_static(text)
 
 
 def _names(expr: Expr | None) -> set[str]:
@@ -614,13 +452,3 @@ def _tensor_type_help(expr: Expr) -> str:
         case Name(id) | Call(id) if id in ELEMENT_TYPES:
             return f"write its sizes in brackets: {id}[batch, K1]"
     return f"write an element type ({', '.join(ELEMENT_TYPES)}) and sizes: i32[batch, K1]"
-
-
-def _target(text: Text) -> Item | None:
-    expr = syntax.parse(text, Report())
-    return expr if isinstance(expr, Item) else None
-
-
-def _power_of_two(text: Text) -> int | None:
-    value = int(text.value) if text.value.isdecimal() else 0
-    return value if value > 0 and value & (value - 1) == 0 else None

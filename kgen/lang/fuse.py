@@ -35,6 +35,7 @@ from kgen.lang.typed import (
     Ref,
     Scalar,
     Scan,
+    Schedule,
     Select,
     Size,
     Store,
@@ -185,12 +186,9 @@ class _Fusion:
             stores=tuple(each for each in stores if each.tensor not in through),
             trusted=tuple(trusted),
             twins=names.twins,
-            program=None,
-            tile={},
-            warps=None,
+            schedule=Schedule(),
             file=f"{first.file}, {second.file}",
             sha256=hashlib.sha256(hashed.encode()).hexdigest(),
-            scheduled={},
         )
         return self._finished(fused, through)
 

@@ -84,6 +84,16 @@ def ends_of(
     return (low, high)
 
 
+def is_static(text: Text) -> bool:
+    """Whether a size is declared as a compile-time number."""
+    return text.value.split(maxsplit=1)[:1] == ["static"]
+
+
+def is_derived(text: Text) -> bool:
+    """Whether a size is defined by others, not by a range."""
+    return ".." not in text.value and not is_static(text)
+
+
 def _cuts(cast: Cast) -> bool:
     """Whether a cast to an integer may lose bits."""
     source = cast.arg.arg if isinstance(cast.arg, Cast) else cast.arg

@@ -285,12 +285,20 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
+class Schedule:
+    """What the spec says of how a group runs. `spans`: where it names an index, `tile.c` or `program.r`."""
+
+    program: tuple[str, ...] | None = None
+    tile: dict[str, int] = field(default_factory=dict)
+    warps: int | None = None
+    spans: dict[str, Span] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """One checked group. `extents` maps each index, in order, to how many values it takes.
 
     `eager` are the functions of eager.py that it replaces, one after the other.
-
-    `scheduled` is where the schedule names each index, `tile.c` or `program.r`.
     `twins` maps each index that kgen made itself to the one that it runs beside.
     """
 
@@ -310,13 +318,10 @@ class Group:
     stores: tuple[Store, ...]
     trusted: tuple[Trusted, ...]
     twins: dict[str, str]
-    program: tuple[str, ...] | None
-    tile: dict[str, int]
-    warps: int | None
+    schedule: Schedule
     file: str
     sha256: str
     span: Span
-    scheduled: dict[str, Span]
 
     @property
     def static_names(self) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def emit(made: Made) -> Emitted:
             for axis in plan.blocks.values()
             if axis.tile is not None and not plan.group.static_extent(axis.index)
         },
-        warps=plan.group.warps,
+        warps=plan.group.schedule.warps,
         lanes=host.lanes_of(plan),
         combined=host.combined_of(plan),
         words=words(plan),

@@ -229,7 +229,11 @@ class _Planner:
             rows = 0
             same = [axis for axis in every if axis.block == block]
             kind, index, tile = same[0].kind, same[0].index, max(axis.tile or 0 for axis in same)
-            if kind == "lanes" or index in group.tile or (kind == "tile" and tile == ROW_TILE):
+            if (
+                kind == "lanes"
+                or index in group.schedule.tile
+                or (kind == "tile" and tile == ROW_TILE)
+            ):
                 continue
             met = [each for each in held if block in each]
             beside = _largest(each & {*blocks[:at]} for each in met)
@@ -262,8 +266,8 @@ class _Planner:
         group, store = self.proved.group, self.proved.group.stores[at]
         every = [index for index in group.extents if index in store.axes]
         free = [i for i in every if i in self.proved.laid.over[at] - bound(group, store)]
-        if group.program is not None:
-            return frozenset(index for index in free if index in group.program)
+        if group.schedule.program is not None:
+            return frozenset(index for index in free if index in group.schedule.program)
         chosen = self._choosers(store)
         axes = [i for i in free if i in chosen or not group.static_extent(i)]
         tiled = len(axes) > 1 and axes[-1] == free[-1] and not group.static_extent(free[-1])
@@ -300,13 +304,13 @@ class _Planner:
         tiled = last if wide and (len(program) > 1 or not inner) else None
         chosen = frozenset[str]().union(*map(self._choosers, both))
         spread = {i for i in program if group.static_extent(i)} - chosen
-        if group.program is not None or combines_many(
+        if group.schedule.program is not None or combines_many(
             self.proved, Role(tuple(stores), tuple(once), {})
         ):
             spread = set()
         axes: dict[str, Axis] = {}
         for index in ordered:
-            asked = group.tile.get(index)
+            asked = group.schedule.tile.get(index)
             if index in program:
                 usual = (TILE if len(program) > 1 else ROW_TILE) if index == tiled else 1
                 if index in spread:
@@ -323,21 +327,21 @@ class _Planner:
 def _check_schedule(group: Group, found: tuple[Role, ...], report: Report) -> None:
     """What a schedule asks for in vain."""
     kinds = {(axis.index, axis.kind) for role in found for axis in role.axes.values()}
-    for index in group.tile:
+    for index in group.schedule.tile:
         if not {(index, "row"), (index, "tile"), (index, "loop")} & kinds:
             lanes = (index, "lanes") in kinds
             report.add(
                 "bad-schedule",
-                group.scheduled[f"tile.{index}"],
+                group.schedule.spans[f"tile.{index}"],
                 f"a tile of `{index}` has no effect: "
                 + ("each program has all of its values" if lanes else "no store runs over it"),
                 "leave it out",
             )
-    for index in group.program or ():
+    for index in group.schedule.program or ():
         if not {(index, "row"), (index, "tile")} & kinds:
             report.add(
                 "bad-schedule",
-                group.scheduled[f"program.{index}"],
+                group.schedule.spans[f"program.{index}"],
                 f"no programs can be laid over `{index}`",
                 "a store's programs are laid over indices that its place varies with, that no reduction or "
                 "scan of it runs over, and along which nothing is read that another program stores",

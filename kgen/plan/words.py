@@ -52,7 +52,7 @@ def _programs(plan: Plan) -> str:
         total = count if total is None else infix("+", total, count)
     number = str(total)
     shown = "1 program" if number == "1" else f"`{number}` programs"
-    warps = plan.group.warps
+    warps = plan.group.schedule.warps
     return f"{shown} of {counted(warps, 'warp')}" if warps is not None else shown
 
 
