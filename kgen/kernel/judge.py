@@ -27,13 +27,11 @@ from kgen.kernel.raised import Raised
 from kgen.lang.dtypes import LIMITS
 from kgen.lang.text import spec_text
 from kgen.lang.typed import NOWHERE, Axes, Group, Load, Store
-from kgen.prove.contexts import Exists, Guards, guards_of, launched
-from kgen.prove.numbers import (
+from kgen.prove.atoms import (
     ONE,
     TRUE,
     All,
     Condition,
-    Facts,
     Flag,
     Holds,
     Not,
@@ -45,6 +43,8 @@ from kgen.prove.numbers import (
     multiply,
     opposite,
 )
+from kgen.prove.contexts import Exists, Guards, guards_of, launched
+from kgen.prove.numbers import Facts
 from kgen.prove.obligations import Obligation, room
 from kgen.prove.places import Places
 from kgen.prove.prove import Believed

@@ -15,8 +15,14 @@ from kgen.kernel.ir import Expr, Loop, Role, Var
 from kgen.lang import typed
 from kgen.lang.dtypes import LIMITS, DType
 from kgen.lang.typed import NOWHERE, Axes, Group, Scalar
-from kgen.prove.numbers import ONE, Poly, add, const
-from kgen.prove.reading import SIZE_LIMIT, Reading
+from kgen.prove.atoms import (
+    ONE,
+    Poly,
+    add,
+    const,
+)
+from kgen.prove.intervals import SIZE_LIMIT
+from kgen.prove.reading import Reading
 
 Literal: TypeAlias = tuple[
     Expr, bool

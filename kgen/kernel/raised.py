@@ -16,7 +16,12 @@ from kgen.kernel.lanes import ANYWHERE, Lanes, Merge, Position, Turn, Where, pad
 from kgen.lang import typed
 from kgen.lang.dtypes import LIMITS, DType
 from kgen.lang.typed import NOWHERE, Let, Value
-from kgen.prove.numbers import Condition, Flag, Poly, both
+from kgen.prove.atoms import (
+    Condition,
+    Flag,
+    Poly,
+    both,
+)
 
 _VARIANTS = 16  # of one variable; beyond them nothing is known where it is read
 

@@ -26,12 +26,9 @@ from kgen.lang.typed import (
     Value,
     children,
 )
-from kgen.prove.contexts import Exists, guards_of
-from kgen.prove.counterexamples import clashes
-from kgen.prove.numbers import (
+from kgen.prove.atoms import (
     ONE,
     ZERO,
-    Facts,
     Monomial,
     Poly,
     add,
@@ -40,6 +37,9 @@ from kgen.prove.numbers import (
     multiply,
     negated,
 )
+from kgen.prove.contexts import Exists, guards_of
+from kgen.prove.counterexamples import clashes
+from kgen.prove.numbers import Facts
 from kgen.prove.reading import Reading
 
 

@@ -12,6 +12,7 @@ from typing import Literal
 from kgen.diagnostics import Example, Report, Span
 from kgen.lang.code import prefix
 from kgen.lang.dtypes import LIMITS
+from kgen.lang.operators import Interval
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     NOWHERE,
@@ -26,6 +27,18 @@ from kgen.lang.typed import (
     children,
     walk,
 )
+from kgen.prove.atoms import (
+    ONE,
+    TRUE,
+    ZERO,
+    Condition,
+    Flag,
+    Poly,
+    add,
+    at_least,
+    const,
+    either,
+)
 from kgen.prove.contexts import (
     Contexts,
     Exists,
@@ -39,21 +52,7 @@ from kgen.prove.contexts import (
 )
 from kgen.prove.counterexamples.search import broken, example, param_order, search, simplest
 from kgen.prove.counterexamples.world import ImpossibleError, World
-from kgen.prove.numbers import (
-    ONE,
-    TRUE,
-    ZERO,
-    Condition,
-    Facts,
-    Flag,
-    Interval,
-    Poly,
-    Tag,
-    add,
-    at_least,
-    const,
-    either,
-)
+from kgen.prove.numbers import Facts, Tag
 from kgen.prove.obligations import Kind, Obligation, obligations, room
 from kgen.prove.places import Laid, Undefined, check_places, check_races
 from kgen.prove.ranges import check_ranges

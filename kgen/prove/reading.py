@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kgen.lang.dtypes import FLOATS, LIMITS, DType
-from kgen.lang.operators import OPERATORS
+from kgen.lang.dtypes import LIMITS
+from kgen.lang.operators import Interval
 from kgen.lang.typed import (
     Cast,
     Const,
@@ -22,26 +22,21 @@ from kgen.lang.typed import (
     Param,
     Reduce,
     Ref,
-    Scalar,
     Scan,
     Select,
-    Tensor,
     Value,
     children,
     index_of,
     rebuilt,
 )
-from kgen.prove.contexts import Exists, Guard
-from kgen.prove.numbers import (
+from kgen.prove.atoms import (
     ONE,
     TRUE,
     ZERO,
     All,
     Condition,
     Flag,
-    Interval,
     Kind,
-    Numbers,
     Poly,
     Some,
     add,
@@ -54,9 +49,10 @@ from kgen.prove.numbers import (
     negated,
     opposite,
 )
+from kgen.prove.contexts import Exists, Guard
+from kgen.prove.intervals import Intervals
+from kgen.prove.numbers import Numbers
 
-# A run-time size or stride fits a kernel's 32-bit argument; the call checks it.
-SIZE_LIMIT = 2**31 - 1
 _SMALL = 12  # comparisons of a condition that is written out where it is part of another
 
 _COMPARED: dict[str, Callable[[Poly, Poly], Condition]] = {
@@ -76,125 +72,33 @@ _LINEAR: dict[str, Callable[..., Poly]] = {
 
 
 @dataclass(slots=True)
-class Reading:
+class Reading(Intervals):
     """The values of one group. `alias`: indices that are read as others."""
 
-    group: Group
     alias: Mapping[str, str] = field(default_factory=dict)
     numbers: Numbers = field(default_factory=Numbers)
     polys: dict[Value, Poly] = field(default_factory=dict)
     places: dict[Value, Poly] = field(default_factory=dict)
     conditions: dict[Value, Condition] = field(default_factory=dict)
-    intervals: dict[Value, Interval] = field(default_factory=dict)
     keys: dict[Value, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for (
-            let
-        ) in self.group.lets.values():  # in the order of use, so that none is read through a chain
+        # In the order of use, so that none is read through a chain.
+        for let in self.group.lets.values():
             if let.value.dtype == "bool":
                 self.condition(let.value)
             elif let.value.dtype in LIMITS:
                 self.poly(let.value)
 
-    # Intervals.
-
-    def ends(self, value: Value) -> Interval:
-        """The least and the greatest value of an integer or a condition; as its type holds it."""
-        low, high = self.exact_ends(value)
-        least, most = LIMITS[value.dtype]
-        # Past the type's end the value wraps around, so it can be anything.
-        return (low, high) if least <= low and high <= most else (least, most)
-
-    def exact_ends(self, value: Value) -> Interval:
-        """Likewise before it is cut to its type, its operands cut to theirs."""
-        if value not in self.intervals:
-            self.intervals[value] = LIMITS[value.dtype]  # while it is being worked out
-            low, high = self._ends(value)
-            if value.dtype != "bool" and not isinstance(value, Cast | Reduce | Scan):
-                exact = self.exact(value)
-                if exact is not None:
-                    a, b = self.numbers.least(exact), self.numbers.interval(exact)[1]
-                    low, high = max(low, a), min(high, b)
-            self.intervals[value] = (low, high) if low <= high else (high, high)
-        return self.intervals[value]
-
-    def fits(self, value: Value, dtype: DType) -> bool:
-        """Whether a value, before it is cut to its own type, is one of the integers of a type."""
-        if dtype not in LIMITS or value.dtype not in LIMITS:
-            return False
-        low, high = self.exact_ends(value)
-        return LIMITS[dtype][0] <= low and high <= LIMITS[dtype][1]
-
-    def _ends(self, value: Value) -> Interval:
-        match value:
-            case Const(number):
-                return (int(number), int(number))
-            case Param(name):
-                return self._declared_ends(name)
-            case Given():
-                return (0, 1)
-            case Index(name):
-                return (0, max(self.ends(self.group.extents[name])[1] - 1, 0))
-            case Ref(name):
-                return self.ends(self.group.lets[name].value)
-            case Load(name):
-                return self.element_ends(self.group.tensors[name])
-            case Cast(arg):
-                return self.ends(arg) if arg.dtype in LIMITS else LIMITS[value.dtype]
-            case Select(cond, then, other):
-                taken = self.ends(cond)
-                if taken[0] == taken[1]:
-                    return self.ends(then if taken[0] else other)
-                return _hull(self.ends(then), self.ends(other))
-            case Reduce(kind, index, arg, none):
-                return self._reduced_ends(kind, index, arg, none)
-            case Scan(kind, index, arg):
-                if kind == "cumsum":
-                    return _hull(self.ends(arg), self._reduced_ends("sum", index, arg, None))
-                low, high = self.ends(arg)
-                return (0, 1) if low >= 0 and high <= 1 else LIMITS["i64"]
-            case Op(op, args):
-                row = OPERATORS[op]
-                if row.interval is None or any(arg.dtype not in LIMITS for arg in args):
-                    return (0, 1) if value.dtype == "bool" else LIMITS[value.dtype]
-                return row.interval(*map(self.ends, args))
-
-    def element_ends(self, tensor: Tensor) -> Interval:
-        """The least and the greatest element of a tensor of integers, by its declaration."""
-        low, high = LIMITS[tensor.dtype]
-        low = max(self.ends(tensor.low)[0], low) if tensor.low is not None else low
-        high = min(self.ends(tensor.high)[1], high) if tensor.high is not None else high
-        return (low, max(low, high))
-
-    def _declared_ends(self, name: str) -> Interval:
-        size = self.group.sizes.get(name)
-        if size is not None and size.derived is not None:
-            low, high = self.ends(size.derived)
-            return (max(low, 0), max(high, 0))
-        declared = size or self.group.scalars[name]
-        if isinstance(declared, Scalar) and declared.dtype in FLOATS:
-            return LIMITS["i64"]
-        low, high = LIMITS[declared.dtype] if isinstance(declared, Scalar) else (0, SIZE_LIMIT)
-        low = max(self.ends(declared.low)[0], low) if declared.low is not None else low
-        high = min(self.ends(declared.high)[1], high) if declared.high is not None else high
-        return (low, max(low, high))
-
-    def _reduced_ends(self, kind: str, index: str, arg: Value, none: Value | None) -> Interval:
-        if arg.dtype in FLOATS:
-            return LIMITS["i64"]
-        low, high = self.ends(arg)
-        least, most = self.ends(self.group.extents[index])
-        match kind:
-            case "sum":
-                return (min(low * most, low * least, 0), max(high * most, high * least, 0))
-            case "first":
-                assert none is not None
-                return _hull((0, max(most - 1, 0)), self.ends(none))
-            case "min" | "max":
-                empty = LIMITS[arg.dtype][1 if kind == "min" else 0]
-                return _hull((low, high), (empty, empty)) if least <= 0 else (low, high)
-        return (0, 1)
+    def refined(self, value: Value, ends: Interval) -> Interval:
+        """By what the value is as a polynomial, too."""
+        if value.dtype == "bool" or isinstance(value, Cast | Reduce | Scan):
+            return ends
+        exact = self.exact(value)
+        if exact is None:
+            return ends
+        least, most = self.numbers.least(exact), self.numbers.interval(exact)[1]
+        return max(ends[0], least), min(ends[1], most)
 
     # Numbers.
 
@@ -294,7 +198,7 @@ class Reading:
         if len(poly) == 1 and next(iter(poly.values())) == 1:
             ((monomial, _),) = poly.items()
             if len(monomial) == 1:
-                atom, (low, high) = self.numbers.atoms[monomial[0]], self._ends(value)
+                atom, (low, high) = self.numbers.atoms[monomial[0]], self.ends_by_parts(value)
                 atom.low, atom.high = max(atom.low, low), min(atom.high, max(high, atom.low))
         return poly
 
@@ -306,7 +210,7 @@ class Reading:
         declared = size or self.group.scalars[name]
         lows = [self.poly(end) for end in _bounds(declared.low, "max")]
         highs = [self.poly(end) for end in _bounds(declared.high, "min")]
-        return self.numbers.atom("name", name, self._declared_ends(name), lows=lows, highs=highs)
+        return self.numbers.atom("name", name, self.declared_ends(name), lows=lows, highs=highs)
 
     def extent(self, index: str) -> Poly:
         """How many values an index takes."""
@@ -553,7 +457,3 @@ def _bounds(end: Value | None, op: str) -> list[Value]:
         case Op(name, args) if name == op:
             return [each for arg in args for each in _bounds(arg, op)]
     return [end]
-
-
-def _hull(*intervals: Interval) -> Interval:
-    return (min(low for low, _ in intervals), max(high for _, high in intervals))

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from kgen.prove.numbers import (
+from kgen.prove.atoms import (
     All,
     Condition,
     Flag,
     Holds,
     Not,
-    Numbers,
     Poly,
     Some,
 )
+from kgen.prove.numbers import Numbers
 
 Term: TypeAlias = Any  # z3 has no types
 

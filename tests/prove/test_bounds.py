@@ -11,7 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgen.lang.typed import Group, Load
-from kgen.prove.numbers import ONE, add
+from kgen.prove.atoms import (
+    ONE,
+    add,
+)
 from kgen.prove.obligations import room
 from kgen.prove.reading import Reading
 

@@ -32,7 +32,7 @@ from kgen.lang.typed import (
     Tensor,
     Value,
 )
-from kgen.prove.reading import SIZE_LIMIT
+from kgen.prove.intervals import SIZE_LIMIT
 
 Code: TypeAlias = "Callable[[World, Point], int]"  # a value as a function of a world and a point
 Place = tuple[str, tuple[int, ...]]
