@@ -30,7 +30,7 @@ PHASES = [
     "cli",
 ]
 # Lines beyond which a function or a class is more than one idea.
-LONGEST = {ast.FunctionDef: 80, ast.ClassDef: 450}
+LONGEST = {ast.FunctionDef: 80, ast.ClassDef: 400}
 # Generated code and measurements run where kgen's own needs are not installed.
 AT_RUN_TIME = {"torch", "triton"}
 # The table of element types, which is vendored too; it needs nothing itself.
@@ -90,7 +90,13 @@ def test_imports_go_one_way(path: Path) -> None:
 
 # What says again what another part has said, and the parts that it may not know, not even through others.
 INDEPENDENT = {
-    "kgen.kernel.judge": ("kgen.plan", "kgen.kernel.lower", "kgen.kernel.passes", "kgen.targets"),
+    "kgen.kernel.judge": (
+        "kgen.plan",
+        "kgen.kernel.bodies",
+        "kgen.kernel.lower",
+        "kgen.kernel.passes",
+        "kgen.targets",
+    ),
     "kgen.kernel.run": ("kgen.prove", "kgen.plan", "kgen.kernel.lower", "kgen.kernel.passes"),
     "kgen.targets.reference": ("kgen.prove", "kgen.plan", "kgen.kernel"),
     "kgen.targets.triton": ("kgen.prove", "kgen.plan", "kgen.kernel.lower", "kgen.kernel.passes"),

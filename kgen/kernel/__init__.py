@@ -5,7 +5,7 @@ In: a `Plan`. Out: `Made`, the group's kernel and that of debug mode, both judge
 - `ir.py`: the form. Free of any backend's words; a mask is a set of conditions, a load says where it
   happens.
 - `lower.py`: a plan to a kernel, each value under the guards it needs, in the outermost body that can
-  hold it; `bodies.py` knows which one that is.
+  hold it; `bodies.py` knows which one that is, `indices.py` the variables of indices.
 - `passes.py`: what puts it in order: joining, sharing, leaving early, barriers, dead code, names.
 - `debug.py`: the kernel with its loads and stores checked and nothing stored. `make.py` is the way in.
 - `form.py`: whether a kernel is one at all: bound before use, types and axes that agree.

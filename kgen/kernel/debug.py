@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from kgen.kernel import ir
+from kgen.kernel.indices import cast, host
 from kgen.kernel.ir import (
     Axes,
     Bind,
@@ -28,7 +29,7 @@ from kgen.kernel.ir import (
     Store,
     Var,
 )
-from kgen.kernel.lower import cast, host, lower
+from kgen.kernel.lower import lower
 from kgen.kernel.passes import joined, named, passed, shared, without_dead_code
 from kgen.lang import typed
 from kgen.lang.dtypes import FLOATS

@@ -9,27 +9,24 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Container, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 
 from kgen.kernel import ir
-from kgen.kernel.bodies import Bodies, Body, free
+from kgen.kernel.bodies import Body, free
+from kgen.kernel.indices import Indices, cast, host
 from kgen.kernel.ir import (
-    Arg,
     Axes,
     Bind,
     Branch,
     Carried,
-    Cast,
     Chosen,
     Expr,
     Kernel,
-    Lane,
     Load,
     Loop,
     Merged,
     Num,
-    Op,
     Program,
     Reduce,
     Scan,
@@ -41,11 +38,10 @@ from kgen.kernel.ir import (
 )
 from kgen.lang import typed
 from kgen.lang.dtypes import FLOATS, LIMITS, LITERALS, DType, own_type
-from kgen.lang.typed import Group, Value, walk
-from kgen.plan.plan import Plan, Role
+from kgen.lang.typed import Value, walk
+from kgen.plan.plan import Plan
 from kgen.prove.contexts import Exists, Guards, guards_of, joined, launched, split, within
 
-_LIMIT = 2**31 - 1
 _LONG = 8  # parts of what is combined beyond which it gets a name
 
 
@@ -57,70 +53,11 @@ def lower(plan: Plan, *, watched: bool = False) -> Kernel:
 
 
 @dataclass(slots=True)
-class _Values(Bodies):
+class _Values(Indices):
     """The values of one role: what is loaded, chosen and combined for its stores."""
 
-    plan: Plan
-    role: Role
     watched: bool
     first: bool = False  # whether what is lowered is done by the first program only
-
-    @property
-    def group(self) -> Group:
-        return self.plan.group
-
-    def _axis(self, index: str) -> ir.Axis:
-        axis = self.role.axes[index]
-        width = None if axis.kind == "row" else Arg(axis.block, "int")
-        return ir.Axis(index, axis.kind, width, axis.tile, self._extent(index, None), axis.least)
-
-    def _lane_type(self, index: str) -> DType:
-        """The type that holds an index and what its last block has beyond its end."""
-        most = self.plan.proved.ends[index][1]
-        tile = self.role.axes[index].tile or 1 << max(most - 1, 0).bit_length()
-        return "i32" if most + tile <= _LIMIT else "i64"
-
-    def _index(self, axis: ir.Axis, value: Expr, scope: Body) -> None:
-        var = self.fresh(axis.index, value.dtype, value.axes, scope)
-        scope.stmts.append(Bind(var, value, index=axis.index))
-        scope.indices[axis.index] = var
-
-    def _inside(self, index: str, scope: Body) -> Expr:
-        """Whether a lane is one of the index's values."""
-        home = next(each for each in scope.chain() if index in each.indices)
-        key = ("inside", index)
-        if key not in home.known:
-            lane = home.indices[index]
-            extent = self._extent(index, lane.dtype)
-            wide = extent.dtype == "i64" and lane.dtype == "i32"
-            test = self.op("lt", cast(lane, "i64") if wide else lane, extent)
-            home.known[key] = self.bind(f"{index}_in", test, home)
-        return home.known[key]
-
-    def _extent(self, index: str, dtype: DType | None) -> Expr:
-        """How many values an index takes; as i32 or i64 if it is not a compile-time number."""
-        value = host(self.group, self.group.extents[index], self.plan.proved.down)
-        match value:
-            case Cast(Arg() as size, _) if size.dtype != "int":
-                return cast(size, dtype) if dtype is not None and dtype != "i32" else size
-        return value
-
-    # Loops.
-
-    def _open(self, index: str, scope: Body, *, stays: bool = False) -> tuple[Body, Var]:
-        """The body of a loop over an index, its lanes bound."""
-        inner, axis = scope.inner(axis=index, stays=stays), self._axis(index)
-        dtype = self._lane_type(index)
-        start = self.fresh(f"{index}_start", dtype, (), inner)
-        lanes = self.op("add", start, cast(Lane(index, (index,)), dtype), dtype=dtype)
-        self._index(axis, lanes, inner)
-        return inner, start
-
-    def _closed(self, index: str, start: Var, inner: Body, body: list[Stmt]) -> Loop:
-        axis = self._axis(index)
-        assert axis.width is not None
-        extent = self._extent(index, start.dtype)
-        return Loop(index, start, extent, axis.width, tuple(inner.carried), (*inner.stmts, *body))
 
     # Values.
 
@@ -226,7 +163,7 @@ class _Values(Bodies):
         found = Load(load.tensor, chosen, items, _each(mask), load.dtype, own)
         home = self.home(found, scope, forced)
         # Outside the loop over an index nothing says that it has a value.
-        mask += [c for index in exist if index not in own for c in self._exists(index, home)]
+        mask += [c for index in exist if index not in own for c in self.exists(index, home)]
         found = replace(found, mask=_each(mask))
         home.known[key] = self.bind(f"{load.tensor}_value", found, home)
         return home.known[key]
@@ -248,7 +185,7 @@ class _Values(Bodies):
 
     def _mask(self, own: Axes, conditions: list[Expr], scope: Body) -> list[Expr]:
         """The mask of a load that varies with `own`; what varies with more holds for any lane of that."""
-        mask = [self._inside(index, scope) for index in own]
+        mask = [self.inside(index, scope) for index in own]
         wide = [cond for cond in conditions if set(cond.axes) - set(own)]
         mask += [cond for cond in conditions if cond not in wide]
         if not wide:
@@ -259,7 +196,7 @@ class _Values(Bodies):
             total = self.op("and", total, cond)
         for axis in reversed(extra):
             left = tuple(each for each in total.axes if each != axis)
-            inside = (self._inside(axis, scope),)
+            inside = (self.inside(axis, scope),)
             some = Reduce("any", axis, total, inside, "bool", left)
             total = self.bind(f"any_{axis}", some, self.home(some, scope))
         return [*mask, total]
@@ -271,7 +208,7 @@ class _Values(Bodies):
         for guard in guards:
             cond, positive = guard
             if isinstance(cond, Exists):
-                found += self._exists(cond.index, scope)
+                found += self.exists(cond.index, scope)
             elif guard not in always:
                 # A condition that guards something is there already, wherever it was met first.
                 test = scope.find(("condition", cond), cond.axes)
@@ -280,20 +217,6 @@ class _Values(Bodies):
                     test = self.value(cond, before, scope)
                 found.append(test if positive else self.op("not", test))
         return found
-
-    def _exists(self, index: str, scope: Body) -> list[Expr]:
-        """That an index has a value: programs have one, and so has a loop's turn."""
-        axis = self.role.axes[index]
-        if axis.kind in ("row", "tile") or self.plan.proved.ends[index][0] > 0:
-            return []
-        for each in scope.chain():
-            if each.axis == index:
-                return []
-            if not each.stays:  # it may leave the loops around it
-                break
-        extent = self._extent(index, "i32")
-        zero = Num(0, "int")
-        return [self.op("gt", extent, zero)]
 
     def _chosen_scope(
         self, needed: Guards, guards: Guards, load: typed.Load, scope: Body
@@ -408,7 +331,7 @@ class _Values(Bodies):
             axes = tuple(axis for axis in self.spanned(each, *mask) if axis != index)
             found = Reduce(kind, index, each, mask, each.dtype, axes)
             return self.bind(hint, found, self.home(found, scope))
-        inner, start = self._open(index, scope)
+        inner, start = self.opened(index, scope)
         each, mask = self._each_of(index, arg, guards, inner, place=place)
         neutral, inside, axes = _neutral(kind, each.dtype), mask[0], self.spanned(each, *mask)
         for cond in mask[1:]:
@@ -418,7 +341,7 @@ class _Values(Bodies):
         total = self.fresh(f"{hint}_lanes", each.dtype, axes, inner)
         then = self.op(op, total, taken, dtype=each.dtype)
         inner.carried.append(Carried(total, Spread(neutral, each.dtype, axes), then))
-        loop = self._closed(index, start, inner, [])
+        loop = self.closed(index, start, inner, [])
         home = self.home_of(loop.body, free((loop,), ()), scope)
         home.stmts.append(loop)
         for carried in loop.carried:
@@ -431,7 +354,7 @@ class _Values(Bodies):
         self, index: str, arg: Value, guards: Guards, scope: Body, *, place: bool = False
     ) -> tuple[Expr, tuple[Expr, ...]]:
         """What is combined, along the index even if it does not vary with it, and where."""
-        each, inside = self._typed(arg, guards, scope), self._inside(index, scope)
+        each, inside = self._typed(arg, guards, scope), self.inside(index, scope)
         if sum(1 for _ in ir.walk(each)) > _LONG:
             each = self.bind(f"each_{index}", each, self.home(each, scope))
         if place:
@@ -495,9 +418,9 @@ class _Role(_Values):
     def lowered(self) -> ir.Role:
         """The role's body."""
         root = Body(None, 0)
-        axes = tuple(self._axis(each.index) for each in self.role.axes.values())
+        axes = tuple(self.axis(each.index) for each in self.role.axes.values())
         self.order = tuple(axis.index for axis in axes if axis.kind != "row")
-        programs = self._lay(axes, root)
+        programs = self.lay(axes, root)
         stores: list[Stmt] = []
         looped: dict[tuple[str, ...], list[typed.Store]] = {}
         for store in (*self.role.stores, *self.role.once):
@@ -510,54 +433,6 @@ class _Role(_Values):
                 stores.append(self._store(store, root))
         return ir.Role(axes, programs, (*root.stmts, *loops_, *stores))
 
-    def _lay(self, axes: tuple[ir.Axis, ...], root: Body) -> Expr:
-        """Bind the role's indices; how many programs it has."""
-        program = [axis for axis in axes if axis.kind in ("row", "tile")]
-        number: Expr = Program()
-        if len(program) > 1:
-            number = self.bind("program", number, root)
-        total: Expr = Num(1, "i32")
-        for at, axis in reversed(list(enumerate(program))):
-            count = self._count(axis)
-            dtype: DType = "int" if count.dtype == total.dtype == "int" else "i32"
-            total = count if total == Num(1, "i32") else self.op("mul", count, total, dtype=dtype)
-            here = number
-            if at > 0 and axis.kind == "tile":
-                count = self.bind(f"tiles_{axis.index}", count, root)
-            if at > 0:
-                here = self.op("mod", number, count, dtype="i32", rounds="zero")
-                number = self.op("floordiv", number, count, dtype="i32", rounds="zero")
-            if axis.kind == "row":
-                self._index(axis, Cast(here, "i64", ()), root)
-            else:
-                self._block(axis, here, root)
-        for axis in axes:
-            if axis.kind == "lanes":
-                self._block(axis, None, root)
-        return total
-
-    def _count(self, axis: ir.Axis) -> Expr:
-        """How many programs an axis has: at most 2**31 - 1, which the launch checks."""
-        count = self._extent(axis.index, "i32")
-        if axis.width is None:
-            return count if count.dtype == "int" else cast(count, "i32")
-        known = count.dtype == "int"
-        dtype: DType = "int" if known else self._lane_type(axis.index)
-        up = self.op("add", count if known else cast(count, dtype), axis.width, dtype=dtype)
-        up = self.op("sub", up, Num(1, "int"), dtype=dtype)
-        tiles = self.op("floordiv", up, axis.width, dtype=dtype, rounds="zero")
-        return tiles if known else cast(tiles, "i32")
-
-    def _block(self, axis: ir.Axis, start: Expr | None, scope: Body) -> None:
-        """Bind the lanes of an axis: all of them, or those of tile number `start`."""
-        assert axis.width is not None
-        dtype = self._lane_type(axis.index)
-        lanes = cast(Lane(axis.index, (axis.index,)), dtype)
-        if start is not None:
-            begin = self.op("mul", cast(start, dtype), axis.width, dtype=dtype)
-            lanes = self.op("add", begin, lanes, dtype=dtype)
-        self._index(axis, lanes, scope)
-
     def _store(self, store: typed.Store, scope: Body) -> Store:
         self.first = store in self.role.once and bool(self.role.program)
         outer, inner = (guards_of(self.group, store, inside=each) for each in (False, True))
@@ -567,7 +442,7 @@ class _Role(_Values):
         items = tuple(self.value(item, inner, scope) for item in store.items)
         chosen, items = self._choose(store.tensor, items, scope)
         axes = self.ordered(store.axes)
-        mask = [self._inside(index, scope) for index in axes] + conditions
+        mask = [self.inside(index, scope) for index in axes] + conditions
         if self.first:
             mask.append(self.op("eq", Program(), Num(0, "i32")))
         self.first = False
@@ -576,48 +451,13 @@ class _Role(_Values):
 
     def _store_loop(self, over: tuple[str, ...], stores: list[typed.Store], scope: Body) -> Loop:
         """The stores that go through the same loops."""
-        inner, start = self._open(over[0], scope, stays=True)
+        inner, start = self.opened(over[0], scope, stays=True)
         body: list[Stmt] = []
         if len(over) > 1:
             body.append(self._store_loop(over[1:], stores, inner))
         else:
             body += [self._store(store, inner) for store in stores]
-        return self._closed(over[0], start, inner, body)
-
-
-def host(group: Group, value: Value, down: Container[Value] | None = None) -> Expr:
-    """A value that is made of sizes, scalars and numbers; `down`: what is rounded down, None for all."""
-
-    def inner(value: Value) -> Expr:
-        return host(group, value, down)
-
-    match value:
-        case typed.Const(number, dtype):
-            return Num(number, dtype)
-        case typed.Param(name, dtype):
-            static = name in group.static_names
-            own = "int" if static else group.scalars[name].dtype if name in group.scalars else "i32"
-            return cast(Arg(name, own), dtype)
-        case typed.Given(tensor):
-            return Arg(f"HAS_{tensor}", "bool")
-        case typed.Cast(arg, dtype):
-            return cast(inner(arg), dtype)
-        case typed.Select(cond, then, other, dtype):
-            return Select(inner(cond), inner(then), inner(other), dtype, ())
-        case typed.Op(op, args, dtype):
-            quotient = op in ("floordiv", "mod") and dtype != "int"
-            cut = quotient and down is not None and value not in down
-            return Op(op, tuple(map(inner, args)), dtype, (), "zero" if cut else "down")
-    raise AssertionError(value)
-
-
-def cast(expr: Expr, dtype: DType) -> Expr:
-    """An expression as another type."""
-    if expr.dtype == dtype:
-        return expr
-    if isinstance(expr, Num) and dtype != "bool":
-        return Num(expr.value, dtype)
-    return Cast(expr, dtype, expr.axes)
+        return self.closed(over[0], start, inner, body)
 
 
 def _each(mask: list[Expr]) -> tuple[Expr, ...]:
