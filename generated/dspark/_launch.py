@@ -246,15 +246,15 @@ class Launch:
         launched = _variants.setdefault(variant, [0])
         return Prepared(programs, device, arguments, warps, shown, launched)
 
-    def run(self, prepared: Prepared, given: Mapping[str, Any]) -> None:
-        """Launch the kernel on a call's tensors.
+    def run(self, prepared: Prepared, given: Mapping[str, Any]) -> Any:
+        """Launch the kernel on a call's tensors; what Triton has compiled, if it has.
 
         Raises:
             KgenCallError: the variant was not launched before, and `no_jit` forbids compiling it, or a
                 CUDA graph's capture forbids loading it.
         """
         if prepared.programs <= 0:
-            return
+            return None
         if not prepared.launched[0] and _captures(prepared.device):
             raise self.signature.fail(
                 f"no variant for {prepared.shown} was launched before, and a CUDA graph's capture forbids "
@@ -268,8 +268,11 @@ class Launch:
         arguments = [*prepared.arguments]
         for at, name in self.pointers:
             arguments[at] = given.get(name)
-        launch(self.function, prepared.programs, prepared.device, arguments, prepared.warps)
+        compiled = launch(
+            self.function, prepared.programs, prepared.device, arguments, prepared.warps
+        )
         prepared.launched[0] += 1
+        return compiled
 
     @property
     def expressions(self) -> list[Expr]:
@@ -351,20 +354,19 @@ def launch(
     device: torch.device,
     arguments: Sequence[object],
     warps: int,
-) -> None:
-    """Launch `programs` programs of a kernel on a device."""
+) -> Any:
+    """Launch `programs` programs of a kernel on a device; what Triton has compiled, if it has."""
     if interpreted():
         with _interpreter():
             function[(programs,)](*_typed(function, arguments), num_warps=warps)
-        return
+        return None
     options: dict[str, object] = {"num_warps": warps, "enable_fp_fusion": False}
     if overlaps(device):
         options["launch_pdl"] = True
     if device.type == "cuda" and device.index != torch.cuda.current_device():
         with torch.cuda.device(device):
-            function[(programs,)](*arguments, **options)
-    else:
-        function[(programs,)](*arguments, **options)
+            return function[(programs,)](*arguments, **options)
+    return function[(programs,)](*arguments, **options)
 
 
 def _captures(device: torch.device) -> bool:

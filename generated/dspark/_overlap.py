@@ -18,7 +18,7 @@ def may_overlap(a: torch.Tensor, b: torch.Tensor) -> bool:
     if a.numel() == 0 or b.numel() == 0 or a.device != b.device:
         return False
     start_a, start_b = a.data_ptr(), b.data_ptr()
-    end_a, end_b = start_a + _extent(a), start_b + _extent(b)
+    end_a, end_b = start_a + extent(a), start_b + extent(b)
     if end_a <= start_b or end_b <= start_a:
         return False
     for pitch in sorted({*_pitches(a), *_pitches(b)}, reverse=True):
@@ -73,7 +73,7 @@ def _meet(dims: list[tuple[int, int]], gap: int, work: list[int], *, differs: bo
     )
 
 
-def _extent(tensor: torch.Tensor) -> int:
+def extent(tensor: torch.Tensor) -> int:
     """Bytes from the first element to the end of the last one."""
     last: int = sum(
         (size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)

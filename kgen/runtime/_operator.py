@@ -20,6 +20,7 @@ from torch import Tensor
 from ._debug import DEBUG, check
 from ._launch import Launch, Prepared, runs_kernels
 from ._reference import together
+from ._repeat import Repeats
 from ._runtime import BY_FUNC, Signature, Values
 
 _REMEMBERED = 256
@@ -89,6 +90,7 @@ class Operator:
         self._written = [name for name, tensor in signature.tensors.items() if tensor.mode != "in"]
         self._read = tuple(inspect.signature(reference).parameters)
         self._known: dict[tuple[object, ...], _Call] = {}
+        self._repeats = Repeats(self.launch)
 
     def __reduce__(self) -> str:
         return self.name  # a copy of it is the operator of that name in ops.py: itself
@@ -109,7 +111,12 @@ class Operator:
 
     def run(self, given: Mapping[str, Any]) -> None:
         """A call with its arguments by name; as torch's operator where torch has to see it."""
-        if torch.compiler.is_compiling() or _recording():
+        if torch.compiler.is_compiling():
+            self._dispatch(given)
+            return
+        if self._repeats.run(given):
+            return
+        if _recording():
             self._dispatch(given)
             return
         call = self._remembered(given)
@@ -141,7 +148,9 @@ class Operator:
         if call.launch is None:
             return
         if runs_kernels(call.device):
-            self.launch.run(call.launch, given)
+            compiled = self.launch.run(call.launch, given)
+            if compiled is not None and not DEBUG:
+                self._repeats.keep(given, call.values, call.launch, compiled)
         else:
             self.run_reference(given, call.values)
         written: list[Tensor] = []

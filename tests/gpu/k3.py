@@ -125,7 +125,7 @@ class Step:
         return torch.full(shape, 99, dtype=dtype, device=self.device)
 
     def on_device(self, **arguments):
-        return {name: move(value, self.device) for name, value in arguments.items()}
+        return move_all(arguments, self.device)
 
 
 def move(value, device):
@@ -133,6 +133,11 @@ def move(value, device):
     if isinstance(value, list):
         return [move(each, device) for each in value]
     return value.to(device, copy=True) if isinstance(value, torch.Tensor) else value
+
+
+def move_all(arguments, device):
+    """A call's arguments in memory of their own."""
+    return {name: move(value, device) for name, value in arguments.items()}
 
 
 def refresh_block_tables(step):
