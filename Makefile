@@ -44,6 +44,8 @@ check: $(READY)
 
 bless: $(READY)
 	$(RUN) -m kgen build specs
+	$(RUN) -m kgen schema > schemas/spec.json
+	$(RUN) -m kgen schema --step > schemas/step.json
 	$(RUN) -m pytest --bless tests/test_specs_bad.py
 	git diff --stat
 

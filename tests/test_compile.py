@@ -120,7 +120,13 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+OFTEN = ("no_wait", "no_barrier")  # the others are seen by `make test-all`
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [each if each in OFTEN else pytest.param(each, marks=pytest.mark.slow) for each in FAULTS],
+)
 def test_the_checks_see_what_they_are_for(tmp_path, fault):
     changes, options, finding = FAULTS[fault]
     folder, cache = changed(tmp_path, *changes), tmp_path / "cache"

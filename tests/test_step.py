@@ -487,6 +487,7 @@ def test_a_captured_step_gives_the_eager_bits(device, fused, overlap):
     assert differences(eager.tensors(), replayed(device, 4).tensors()) == []
 
 
+@pytest.mark.slow
 def test_after_warm_up_no_step_needs_a_variant(device, monkeypatch):
     from generated.dspark import _launch
 

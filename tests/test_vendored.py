@@ -127,7 +127,7 @@ CHANGES = {
     "name",
     [
         each
-        if each in ("kernels.py", "_runtime.py")
+        if each == "kernels.py"
         else pytest.param(each, marks=pytest.mark.slow)
         for each in CHANGES
     ],

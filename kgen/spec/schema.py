@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+_DRAFT = "https://json-schema.org/draft/2020-12/schema"
+
 
 class _Keys(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -69,7 +71,7 @@ class Tensor(_Keys):
 class Store(_Keys):
     """What is stored to a place."""
 
-    value: str
+    value: str = Field(description="what is stored, an expression")
     when: str | None = Field(None, description="stored only where this holds")
     collide: str | None = Field(
         None, description="`first k` or `last k`: which of the points that store to one place wins"
@@ -102,19 +104,27 @@ class Group(_Keys):
         default_factory=dict,
         description="`low .. high`; `static low .. high`; or an expression of other sizes",
     )
-    scalars: dict[str, _or_text(Scalar, "type")] = Field(default_factory=dict)  # type: ignore[valid-type]
-    tensors: dict[str, _or_text(Tensor, "type")]  # type: ignore[valid-type]
+    scalars: dict[str, _or_text(Scalar, "type")] = Field(  # type: ignore[valid-type]
+        default_factory=dict, description="name: type, or a mapping; numbers that the caller passes"
+    )
+    tensors: dict[str, _or_text(Tensor, "type")] = Field(  # type: ignore[valid-type]
+        description="name: element type and sizes, or a mapping; tensors that the caller passes"
+    )
     index: dict[str, str] = Field(
         default_factory=dict, description="index: how many values it takes"
     )
     let: dict[str, str] = Field(default_factory=dict, description="name: expression")
     masks: dict[str, str] = Field(default_factory=dict, description="name: condition")
-    store: dict[str, _or_text(Store, "value")]  # type: ignore[valid-type]
+    store: dict[str, _or_text(Store, "value")] = Field(  # type: ignore[valid-type]
+        description="`tensor[place, ...]`: value, or a mapping; what the group writes"
+    )
     trusted: dict[str, str] = Field(
         default_factory=dict,
         description="a load, place or conversion as written: why its index or number is in range",
     )
-    schedule: Schedule | None = None
+    schedule: Schedule | None = Field(
+        None, description="how to run the group; left out, rules choose"
+    )
 
 
 class Fused(_Keys):
@@ -131,7 +141,9 @@ class Fused(_Keys):
         default_factory=list,
         description="GROUP.TENSOR: optional tensors that a group is not given, whatever the others are",
     )
-    schedule: Schedule | None = None
+    schedule: Schedule | None = Field(
+        None, description="how to run the group; left out, rules choose"
+    )
 
 
 class Switch(_Keys):
@@ -176,7 +188,9 @@ class Step(_Keys):
 
     step: str = Field(description="the step's name; `decode` makes the class DecodeStep")
     summary: str = Field(description="one sentence for its documentation")
-    switches: dict[str, Switch] = Field(default_factory=dict)
+    switches: dict[str, Switch] = Field(
+        default_factory=dict, description="name: a switch of the step, beside `fused` and `overlap`"
+    )
     varies: list[str] = Field(default_factory=list, description="sizes that a step may say anew")
     when: str | None = Field(
         None, description="where it does not hold, only `always` stages run; of sizes and scalars"
@@ -189,8 +203,10 @@ class Step(_Keys):
     restore: list[str] = Field(
         default_factory=list, description="tensors put back if a stage raises"
     )
-    overlap: Overlap | None = None
-    stages: list[Stage]
+    overlap: Overlap | None = Field(
+        None, description="what runs on the aux stream, and beside what"
+    )
+    stages: list[Stage] = Field(description="what runs, in order")
 
 
 def errors(
@@ -233,24 +249,50 @@ def step_keys(path: tuple[str, ...]) -> list[str]:
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a spec file."""
-    schema = Group.model_json_schema()
+    group, fused = Group.model_json_schema(), Fused.model_json_schema()
     for key in ("scalars", "tensors", "store"):  # each entry may be a bare string
-        entries = schema["properties"][key]
+        entries = group["properties"][key]
         entries["additionalProperties"] = {
             "anyOf": [{"type": "string"}, entries["additionalProperties"]]
         }
-    fused = Fused.model_json_schema()
-    named = {"Group": schema, "Fused": fused}
-    parts = {**schema.pop("$defs", {}), **fused.pop("$defs", {}), **named}
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
+    parts = {**group.pop("$defs", {}), **fused.pop("$defs", {}), "Group": group, "Fused": fused}
+    whole = {
         "if": {"required": ["fuse"]},
         "then": {"$ref": "#/$defs/Fused"},
         "else": {"$ref": "#/$defs/Group"},
         "$defs": parts,
     }
+    return {"$schema": _DRAFT, "title": "a spec of kgen", **_as_yaml(whole)}
 
 
 def step_schema() -> dict[str, Any]:
     """The JSON Schema of a step.yaml."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Step.model_json_schema()}
+    return {"$schema": _DRAFT, **_as_yaml(Step.model_json_schema())}
+
+
+def _as_yaml(schema: Any) -> Any:
+    """A schema for editors, whose YAML knows numbers and booleans where kgen reads text, and no null."""
+    if isinstance(schema, list):
+        return [_as_yaml(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {
+        key: {name: _as_yaml(one) for name, one in each.items()}
+        if key in ("properties", "$defs")
+        else _as_yaml(each)
+        for key, each in schema.items()
+        if key != "default"
+    }
+    if "enum" in found:
+        flags = {"true": True, "false": False}
+        found.pop("type", None)
+        found["enum"] = [
+            *schema["enum"],
+            *(flags[each] for each in schema["enum"] if each in flags),
+        ]
+    elif found.get("type") == "string":
+        found["type"] = ["string", "number", "boolean"]
+    if "anyOf" in found:
+        kinds = [each for each in found.pop("anyOf") if each != {"type": "null"}]
+        found |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    return found
