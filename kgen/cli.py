@@ -237,5 +237,28 @@ def schema(step: bool) -> None:
     click.echo(json.dumps(step_schema() if step else json_schema(), indent=2))
 
 
+# The arguments of these belong to kgen.bench, which also runs where kgen's own needs are missing.
+_PASSED_ON = {"add_help_option": False, "context_settings": {"ignore_unknown_options": True}}
+_ARGUMENTS = click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+
+
+@main.command(name="compile", **_PASSED_ON)
+@_ARGUMENTS
+def compile_kernels(arguments: tuple[str, ...]) -> None:
+    """Print registers, spills and code size of each kernel, for GPUs that need not be there."""
+    from kgen.bench import code
+
+    sys.exit(code.main(arguments))
+
+
+@main.command(**_PASSED_ON)
+@_ARGUMENTS
+def bench(arguments: tuple[str, ...]) -> None:
+    """Time groups on a GPU beside their eager chains, torch.compile and functions of yours."""
+    from kgen.bench import groups
+
+    sys.exit(groups.main(arguments))
+
+
 if __name__ == "__main__":
     main()

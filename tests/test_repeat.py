@@ -33,11 +33,11 @@ DIRECT = {
 # Each lets a call pass that is not like the one before: what it leaves out, and what must show it.
 MUTANTS = [
     ("if not self._guards.check(*tensors):", "if False:", "resized in place"),
-    ("if not self._separate(tensors, addresses):", "if False:", "set to memory of another"),
+    ("UNCHECKED or self._separate(tensors, addresses)", "True", "set to memory of another"),
     ("if first < end:", "if False:", "a view of another"),
-    (" or address + length > start + storage.nbytes()", "", "without memory"),
+    (" or address + length > storage.data_ptr() + storage.nbytes()", "", "without memory"),
     ("address % size or ", "", "unaligned"),
-    (" or address + length > start + storage.nbytes()", "", "short of memory"),
+    (" or address + length > storage.data_ptr() + storage.nbytes()", "", "short of memory"),
     ("if names == last.names", "if len(names) == len(last.names)", "another order of numbers"),
     (
         "type(number) is not int or not (UNCHECKED or low <= number <= high)",

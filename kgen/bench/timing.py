@@ -56,9 +56,16 @@ def capture(run: Callable[[], object], calls: int = CALLS) -> torch.cuda.CUDAGra
 
 
 def replay_times(
-    variants: Mapping[str, Callable[[], object]], *, calls: int = CALLS, rounds: int = ROUNDS
+    variants: Mapping[str, Callable[[], object]],
+    *,
+    calls: int = CALLS,
+    rounds: int = ROUNDS,
+    restore: Callable[[], object] = lambda: None,
 ) -> dict[str, Timing]:
-    """The time of one call of each variant, all measured in turn in one run."""
+    """The time of one call of each variant, all measured in turn in one run.
+
+    `restore` is called before each replay, and not timed: it puts back what calls move on.
+    """
     graphs = {name: capture(run, calls) for name, run in variants.items()}
     spent: dict[str, list[float]] = {name: [] for name in graphs}
     started = time.monotonic()
@@ -68,7 +75,9 @@ def replay_times(
         for name, graph in graphs.items():
             start = torch.cuda.Event(enable_timing=True)
             end = torch.cuda.Event(enable_timing=True)
+            restore()
             graph.replay()  # warms what the variant before has pushed out of the caches
+            restore()
             start.record()
             graph.replay()
             end.record()

@@ -76,7 +76,10 @@ def _getter(places: list[int]) -> Callable[[Any], tuple[Any, ...]]:
     """What stands at some places, in that order."""
     if len(places) > 1:
         return itemgetter(*places)
-    return lambda values: tuple(values[at] for at in places)
+    if places:
+        (at,) = places
+        return lambda values: (values[at],)
+    return lambda _: ()
 
 
 def watched(function: Any) -> bool:
@@ -113,6 +116,7 @@ class Known:
     """A call that was checked and launched."""
 
     __slots__ = (
+        "_addresses",
         "_fixed",
         "_floats",
         "_function",
@@ -160,7 +164,8 @@ class Known:
             for at, each in enumerate(tensors)
             if each.numel()
         ]
-        self._seen = {tuple(map(_data_ptr, tensors))}
+        self._addresses = tuple(map(_data_ptr, tensors))
+        self._seen = {self._addresses: self._packed(self._addresses)}
         rest = [name for name in self.names if name not in plain and name not in lists]
         chosen = [name for name in rest if name in free and given[name] is not None]
         self._fixed = [(places[name], given[name]) for name in rest if name not in chosen]
@@ -224,15 +229,15 @@ class Known:
         if not self._guards.check(*tensors):
             return None
         addresses = tuple(map(_data_ptr, tensors))
-        if addresses not in self._seen and not UNCHECKED:
-            if not self._separate(tensors, addresses):
+        passed = self._seen.get(addresses)
+        if passed is None:
+            if not (UNCHECKED or self._separate(tensors, addresses)):
                 return None
             if len(self._seen) >= _REMEMBERED:
                 self._seen.clear()
-            self._seen.add(addresses)
-        if self._lists:
-            addresses = self._packed(addresses)
-        return tensors, self._order((*addresses, *numbers, *self._others))
+            self._addresses = addresses
+            passed = self._seen[addresses] = self._packed(addresses)
+        return tensors, self._order((*passed, *numbers, *self._others))
 
     def _packed(self, addresses: tuple[int, ...]) -> tuple[Any, ...]:
         """Addresses, those of lists as the kernel takes them."""
@@ -244,16 +249,17 @@ class Known:
         return tuple(found)
 
     def _separate(self, tensors: tuple[Tensor, ...], addresses: tuple[int, ...]) -> bool:
-        """Whether tensors at new addresses are in memory, aligned and clearly apart.
+        """Whether tensors are in memory and aligned, where the last ones were not, and all clearly apart.
 
         Those that are not may be right all the same, which the whole check finds out.
         """
         spans = []
         for at, length, size in self._spans:
-            address, storage = addresses[at], tensors[at].untyped_storage()
-            start = storage.data_ptr()
-            if address % size or address + length > start + storage.nbytes():
-                return False
+            address = addresses[at]
+            if address != self._addresses[at]:
+                storage = tensors[at].untyped_storage()
+                if address % size or address + length > storage.data_ptr() + storage.nbytes():
+                    return False
             spans.append((address, address + length))
         spans.sort()
         end = 0
