@@ -16,10 +16,15 @@ from kgen.lang.operators import Interval
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     NOWHERE,
+    Cast,
     Group,
     Load,
     Op,
+    Param,
+    Reduce,
     Ref,
+    Scan,
+    Select,
     Store,
     Tensor,
     Trusted,
@@ -211,15 +216,16 @@ class _Prover:
     report: Report
     proofs: list[Proof] = field(default_factory=list)
     facts: dict[Guards, Facts] = field(default_factory=dict)
+    refused: set[Value] = field(default_factory=set)
 
     def prove(self) -> None:
         """Show every obligation, or report it."""
         group = self.reading.group
         believed = Believed(group)
-        refused: set[Span] = set()
+        marked: set[Span] = set()
         for each in obligations(group, self.contexts):
             trusted = believed.reason(each)
-            if each.span in refused or self._unasked(each):
+            if each.span in marked or self._unasked(each):
                 continue
             text = written(each, self.report)
             if trusted is not None:
@@ -229,7 +235,8 @@ class _Prover:
             if found is None:
                 shown = search(group, each) or self._decided(each)
                 if shown is not True:
-                    refused.add(each.span)
+                    marked.add(each.span)
+                    self.refused.add(each.value)
                     refuse(group, each, shown or None, self._open(each), self.report)
                     continue
                 found = set(each.guards)
@@ -363,16 +370,25 @@ class _Prover:
         return any(self._any(operand) for operand in operands if operand.dtype in LIMITS)
 
     def _any(self, value: Value) -> bool:
-        """Whether a number reaches an end of i64, where no declaration says that it does."""
-        group = self.reading.group
-        if isinstance(value, Ref):
-            return self._any(group.lets[value.name].value)
-        if isinstance(value, Load):
-            tensor = group.tensors[value.tensor]
-            if tensor.low is not None and tensor.high is not None:
-                return False
-        (least, most), (low, high) = LIMITS["i64"], self.reading.ends(value)
-        return low <= least or most <= high
+        """Whether a number may be any i64: it is made of what has no declared range, or was refused."""
+        group, (least, most) = self.reading.group, LIMITS["i64"]
+        low, high = self.reading.ends(value)
+        if least < low and high < most:
+            return False
+        match value:
+            case Ref(name):
+                return self._any(group.lets[name].value)
+            case Load(name):
+                return None in (group.tensors[name].low, group.tensors[name].high)
+            case Param(name):
+                scalar = group.scalars.get(name)
+                return scalar is not None and None in (scalar.low, scalar.high)
+            case Select(_, then, other):
+                return self._any(then) or self._any(other)
+            case Reduce("min" | "max") | Scan("cumprod"):
+                return True  # over nothing `min` and `max` are an end of the type
+        wraps = isinstance(value, Op | Cast) and value.wraps
+        return wraps or value in self.refused or any(map(self._any, children(value)))
 
     def _decided(self, obligation: Obligation) -> bool | Example:
         """True if z3 shows an obligation; a call at which it fails; False if neither is known."""

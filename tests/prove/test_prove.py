@@ -33,6 +33,7 @@ TENSORS = {
     "by_page": "i64[N, page]",
     "at": "{type: 'i64[R]', values: 0 .. N - 1}",
     "wild": "i64[R]",
+    "low": "{type: 'i64[R]', values: -2**63 .. 100}",
     "narrow": "i32[R]",
     "small": "{type: 'i32[R]', values: 0 .. 100}",
     "byte": "u8[R]",
@@ -106,6 +107,8 @@ SHOWN = [
     ("n[r]", "-7 // max(small[r], 1)"),
     ("y[r]", "wild[r] + 1"),  # of no declared range, so that it wraps around
     ("y[r]", "count[k](hit[r, k]) * 2**40"),
+    ("y[r]", "min(wild[r], 7) * 2 - 1"),
+    ("y[r]", "low[r] * small[r] + 1 if small[r] == 1 else 0"),
 ]
 REFUSED = [
     ("y[r]", "x[0]", "out-of-bounds"),
@@ -128,6 +131,11 @@ REFUSED = [
     ("n[r]", "wrap_i32(i64(byte[r] * 2))", "overflow"),
     ("n[r]", "narrow[r] // -1", "overflow"),
     ("y[r]", "count[k](hit[r, k]) * 2**61", "overflow"),
+    # Of a declared range that reaches an end of i64, and of arithmetic that a guard keeps inside.
+    ("y[r]", "low[r] * 2", "overflow"),
+    ("y[r]", "min(low[r], 7) * 2", "overflow"),
+    ("y[r]", "(low[r] if flag[r] else 7) - 1", "overflow"),
+    ("y[r]", "low[r] * small[r] - 1 if small[r] == 1 else 0", "overflow"),
 ]
 
 
