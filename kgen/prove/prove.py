@@ -11,7 +11,7 @@ from typing import Literal
 
 from kgen.diagnostics import Example, Report, Span
 from kgen.lang.code import prefix
-from kgen.lang.dtypes import LIMITS
+from kgen.lang.dtypes import LIMITS, DType
 from kgen.lang.operators import Interval
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
@@ -61,7 +61,7 @@ from kgen.prove.numbers import Facts, Tag
 from kgen.prove.obligations import Kind, Obligation, obligations, room
 from kgen.prove.places import Laid, Undefined, check_places, check_races
 from kgen.prove.ranges import check_ranges
-from kgen.prove.reading import Reading, evaluated
+from kgen.prove.reading import SIZE_LIMIT, Reading, evaluated
 from kgen.prove.refusals import refuse, written
 from kgen.prove.solver import Model, Question
 
@@ -95,6 +95,7 @@ class Proved:
         lengths: how many tensors each list has at most.
         laid: what programs may be laid over.
         undefined: the places that several points may own.
+        wide: the run-time sizes that may be past 32 bits; they are derived from others.
         unkept: the stores that may leave in a tensor what its `values` say is not there.
         proofs: why each load and store is inside its tensor, for a reader.
     """
@@ -106,10 +107,19 @@ class Proved:
     ends: dict[str, Interval]
     launched: frozenset[str]
     lengths: dict[str, int]
+    wide: frozenset[str]
     laid: Laid
     undefined: tuple[Undefined, ...]
     unkept: tuple[Store, ...]
     proofs: tuple[Proof, ...]
+
+    def passed(self, name: str) -> DType:
+        """The type as which a kernel takes a size or a scalar."""
+        if name in self.group.static_names:
+            return "int"
+        if name in self.group.scalars:
+            return self.group.scalars[name].dtype
+        return "i64" if name in self.wide else "i32"
 
 
 @dataclass(slots=True)
@@ -184,6 +194,11 @@ def prove(group: Group, report: Report) -> Proved | None:
             for tensor in group.tensors.values()
             if tensor.length is not None
         },
+        wide=frozenset(
+            name
+            for name, size in group.sizes.items()
+            if size.derived is not None and reading.ends(size.derived)[1] > SIZE_LIMIT
+        ),
         laid=laid,
         undefined=undefined,
         unkept=tuple(store for store in group.stores if not prover.keeps(store)),

@@ -44,7 +44,7 @@ from kgen.kernel.make import make
 from kgen.kernel.run import Runner
 from kgen.kernel.values import HELD
 from kgen.lang.check import check
-from kgen.lang.typed import Group, Param, Reduce, Store, Value, walk
+from kgen.lang.typed import Group, Param, Store, walk
 from kgen.plan.plan import make_plan
 from kgen.prove.prove import Proved, prove
 from kgen.spec.package import read_packages
@@ -322,16 +322,6 @@ class Watched(PointByPoint):
         run, group = Reads(self.group, call), self.group
         self.run(run)
         axes = [[n for n in group.extents if n in store.axes] for store in group.stores]
-        folded = [
-            {
-                v.index
-                for root in roots(store)
-                for v in walk(root, group.lets)
-                if isinstance(v, Reduce)
-            }
-            for store in group.stores
-        ]
-        folded = [each | {group.twins.get(index, index) for index in each} for each in folded]
         for number, point, tensor, items in run.reads:
             shape = call.tensors[tensor][0].shape if call.tensors[tensor] else ()
             place = 0
@@ -342,16 +332,9 @@ class Watched(PointByPoint):
                 for index, value in zip(axes[owner], at, strict=True):
                     if group.static_extent(index):
                         continue
-                    if mine.get(index, value) != value or (
-                        index not in mine and index not in folded[number]
-                    ):
+                    if mine.get(index) != value:  # a reduction's own index is none of a point's
                         return f"{tensor}{list(items)} is stored to at {at} and read at {point}"
         return ""
-
-
-def roots(store: Store) -> tuple[Value, ...]:
-    """The values that a store is made of."""
-    return (*store.items, store.value, *((store.when,) if store.when is not None else ()))
 
 
 @dataclass
