@@ -409,21 +409,20 @@ def test_addresses_that_are_a_multiple_of_the_element_only(both, offset, device)
                 assert torch.equal(outputs[f"y{name}"], each), name
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="such memory is only the host's")
 @pytest.mark.parametrize("offset", [1, 3])
-def test_addresses_that_are_no_multiple_of_the_element(both, offset):
-    """What another library may give; a GPU has no such loads, but a CPU does."""
-    for run in both("bytes"):
-        inputs, outputs = {}, {}
-        for name, dtype in TYPES.items():
-            memory = np.arange(9 * 8 + offset, dtype=np.uint8) % 2
-            inputs[name] = torch.frombuffer(memory, dtype=dtype, offset=offset, count=9)
-            space = np.zeros(9 * 8 + offset, np.uint8)
-            outputs[f"y{name}"] = torch.frombuffer(space, dtype=dtype, offset=offset, count=9)
-        run(**inputs, **outputs)
-        for name, each in inputs.items():
-            words = [v.view(torch.int16) if name == "b" else v for v in (outputs[f"y{name}"], each)]
-            assert words[0].numpy().tobytes() == words[1].numpy().tobytes(), name
+def test_addresses_that_are_no_multiple_of_the_element_are_refused(package, offset):
+    """What another library may give: a GPU has no such loads."""
+    memory = np.ones(9 * 8 + offset, dtype=np.uint8)
+    whole = {name: torch.ones(9, dtype=dtype) for name, dtype in TYPES.items()}
+    whole |= {f"y{name}": torch.zeros(9, dtype=dtype) for name, dtype in TYPES.items()}
+    package.bytes(**whole)
+    for name, each in whole.items():
+        moved = torch.frombuffer(memory, dtype=each.dtype, offset=offset, count=9)
+        if each.element_size() == 1:
+            package.bytes(**whole | {name: moved})
+            continue
+        with pytest.raises(package.KgenCallError, match=f"`{name}` is at the address .*multiple"):
+            package.bytes(**whole | {name: moved})
 
 
 # Scalars.
@@ -486,9 +485,9 @@ WRONG = [
     ("i", 2**31, r"scalar `i` is 2147483648, but must be in -2147483648 \.\. 2147483647"),
     ("i", -(2**31) - 1, "scalar `i` is -2147483649"),
     ("j", 2**63, "scalar `j` is 9223372036854775808"),
-    ("j", 10**400, "scalar `j` is 1000"),
-    ("j", -(10**400), "scalar `j` is -1000"),
-    ("k", 10**400, "scalar `k` is 1000"),
+    ("j", 10**400, r"scalar `j` is 2\*\*1328 or so, but must be in"),
+    ("j", -(10**400), r"scalar `j` is -2\*\*1328 or so"),
+    ("k", 10**400, r"scalar `k` is 2\*\*1328 or so"),
     ("k", 2**62 + 1, "scalar `k` is 4611686018427387905"),
     ("near", 0, r"scalar `near` is 0, but must be in 1 \.\. 2 \(1 \.\. R\)"),
     ("near", 3, "scalar `near` is 3"),
@@ -517,7 +516,7 @@ WRONG = [
     ("k", torch.tensor([1]), "`k` must be an int .*; it is Tensor"),
     ("i", np.array([1]), "`i` must be an int .*; it is ndarray"),
     ("i", [1], "`i` must be an int .*; it is list"),
-    ("half", 0.6, r"scalar `half` is 0\.6, but must be in -0\.5 \.\. 0\.5"),
+    ("half", 0.6, r"scalar `half` is 0\.6\d*, but must be in -0\.5 \.\. 0\.5"),
     ("half", math.nan, "scalar `half` is nan"),
     ("half", -math.inf, "scalar `half` is -inf"),
 ]
