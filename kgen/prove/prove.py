@@ -314,7 +314,14 @@ class _Prover:
         known: list[tuple[Condition, Tag]] = [(reading.holds(guard), None) for guard in own]
         known += [(c, None) for c in reading.declared(children(value))]
         known += [(reading.last(index), None) for index in sorted(value.axes)]
+        known += [(c, None) for c in self._shaped()] if obligation.kind == "extent" else []
         return reading.numbers.facts(known, self._guarded(obligation.guards) if guarded else None)
+
+    def _shaped(self) -> list[Condition]:
+        """That no dimension of a tensor that every call has is negative."""
+        given = [tensor for tensor in self.reading.group.tensors.values() if not tensor.optional]
+        polys = [self.reading.poly(dim) for tensor in given for dim in tensor.dims]
+        return [at_least(poly) for poly in polys if self.reading.numbers.least(poly) < 0]
 
     def _guarded(self, guards: Guards) -> Facts:
         """What some guards say, and what they are made of: each fact with the guard that it takes."""

@@ -243,3 +243,28 @@ def test_the_solver_is_imported_only_where_it_is_needed(root) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=root, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "dim, optional, codes",
+    [
+        ("N - M", "false", []),
+        ("N - M + 1", "false", ["negative-extent"]),
+        ("N - M", "true", ["negative-extent"]),
+    ],
+)
+def test_no_call_has_a_tensor_of_a_negative_dimension(front, dim, optional, codes) -> None:
+    text = front.spec(
+        sizes={"N": "0 .. 9", "M": "0 .. 9"},
+        tensors={
+            "x": f'{{type: "i64[{dim}]", optional: "{optional}"}}',
+            "shape": "u8[N, M]",
+            "y": '{type: "i64[20]", mode: inout}',
+        },
+        index={"q": "N - M"},
+        store={"y[q]": "x[q] if given(x) else 1" if optional == "true" else "x[q]", "y[19]": "s"},
+        let={"s": "i64(shape[0, 0]) if N > 0 and M > 0 else 0"},
+    )
+    report = Report(sources={})
+    prove(front.group(text), report)
+    assert [each.code for each in report.diagnostics] == codes, report.render()
