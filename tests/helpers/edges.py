@@ -11,6 +11,11 @@ chooses each element when it is first read, so that all worlds of a small spec a
 
     python tests/helpers/edges.py --minutes 30 [--seed N] [--family NAME]
     python tests/helpers/edges.py --spec N
+
+2026-12-01, seeds 2, 4 and 5, 20 minutes of CPU, about 14 specs and 3000 worlds a second. Seed 2 found four accepted specs with
+a bad world, all of one kind (i64 arithmetic behind `min`, a choice or a difference, of numbers whose declared range
+reaches an end of i64), and examples that were no calls (`distinct: except` of a value that is not in the range).
+Since these were mended: 6011 specs, 2476 of them accepted, 3535 refused, 1.3 million worlds; none unsound.
 """
 
 from __future__ import annotations
