@@ -57,11 +57,12 @@ from kgen.prove.contexts import (
 )
 from kgen.prove.counterexamples.search import broken, example, param_order, search, simplest
 from kgen.prove.counterexamples.world import ImpossibleError, World
+from kgen.prove.intervals import SIZE_LIMIT
 from kgen.prove.numbers import Facts, Tag
 from kgen.prove.obligations import Kind, Obligation, obligations, room
 from kgen.prove.places import Laid, Undefined, check_places, check_races
 from kgen.prove.ranges import check_ranges
-from kgen.prove.reading import SIZE_LIMIT, Reading, evaluated
+from kgen.prove.reading import Reading, evaluated
 from kgen.prove.refusals import refuse, written
 from kgen.prove.solver import Model, Question
 
