@@ -224,6 +224,15 @@ KINDS = {
         index: {s: S}
         store: {"y[s]": "x[s, s] + 1"}
     """,
+    # The value that may repeat is not one that an element may be.
+    "repeats_outside": """
+        sizes: {R: 0 .. 20}
+        tensors:
+          slot: {type: "i64[R]", values: 0 .. R - 1, distinct: except -1}
+          y: {type: "i64[R]", mode: inout}
+        index: {r: R}
+        store: {"y[slot[r]]": "r"}
+    """,
 }
 
 

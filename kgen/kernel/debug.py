@@ -35,6 +35,7 @@ from kgen.lang import typed
 from kgen.lang.dtypes import FLOATS
 from kgen.lang.typed import NOWHERE, Group, Tensor, Value
 from kgen.plan.plan import Plan
+from kgen.prove.prove import Proved
 
 DETAILS = 14  # numbers that a note holds at most, as in kgen/runtime/_debug.py
 
@@ -85,7 +86,7 @@ def watch(plan: Plan, taken: frozenset[str] = frozenset()) -> Watch:
     notes: list[Note] = []
     roles = []
     for role in kernel.roles:
-        watching = _Watching(group, role, notes)
+        watching = _Watching(plan.proved, role, notes)
         roles.append(replace(role, body=watching.body(role.body)))
     summary = f"Checks what {group.name} reads and where it stores; stores nothing itself."
     kernel = Kernel(f"{group.name}_check", summary, tuple(roles))
@@ -138,12 +139,16 @@ def _buffer(name: str, size: Value) -> Tensor:
 class _Watching:
     """The checks of one role."""
 
-    group: Group
+    proved: Proved
     role: ir.Role
     notes: list[Note]
     made: dict[str, tuple[Expr, ...]] = field(default_factory=dict)
     found: list[Stmt] = field(default_factory=list)
     indices: dict[str, Var] = field(default_factory=dict)
+
+    @property
+    def group(self) -> Group:
+        return self.proved.group
 
     def body(self, body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         """A body with its checks."""
@@ -318,7 +323,7 @@ class _Watching:
         return var
 
     def _host(self, value: Value) -> Expr:
-        found = host(self.group, value)
+        found = host(self.proved, value)
         return found if found.dtype == "int" else cast(found, "i64")
 
     def _op(self, op: str, *args: Expr, dtype: str = "bool") -> Op:

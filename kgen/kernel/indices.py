@@ -16,6 +16,7 @@ from kgen.lang import typed
 from kgen.lang.dtypes import DType
 from kgen.lang.typed import Group, Value
 from kgen.plan.plan import Plan, Role
+from kgen.prove.prove import Proved
 
 _LIMIT = 2**31 - 1
 
@@ -63,7 +64,7 @@ class Indices(Bodies):
 
     def _extent(self, index: str, dtype: DType | None) -> Expr:
         """How many values an index takes; as i32 or i64 if it is not a compile-time number."""
-        value = host(self.group, self.group.extents[index], self.plan.proved.down)
+        value = host(self.plan.proved, self.group.extents[index], self.plan.proved.down)
         match value:
             case Cast(Arg() as size, _) if size.dtype != "int":
                 return cast(size, dtype) if dtype is not None and dtype != "i32" else size
@@ -146,19 +147,17 @@ class Indices(Bodies):
         return Loop(index, start, extent, axis.width, tuple(inner.carried), (*inner.stmts, *body))
 
 
-def host(group: Group, value: Value, down: Container[Value] | None = None) -> Expr:
+def host(proved: Proved, value: Value, down: Container[Value] | None = None) -> Expr:
     """A value that is made of sizes, scalars and numbers; `down`: what is rounded down, None for all."""
 
     def inner(value: Value) -> Expr:
-        return host(group, value, down)
+        return host(proved, value, down)
 
     match value:
         case typed.Const(number, dtype):
             return Num(number, dtype)
         case typed.Param(name, dtype):
-            static = name in group.static_names
-            own = "int" if static else group.scalars[name].dtype if name in group.scalars else "i32"
-            return cast(Arg(name, own), dtype)
+            return cast(Arg(name, proved.passed(name)), dtype)
         case typed.Given(tensor):
             return Arg(f"HAS_{tensor}", "bool")
         case typed.Cast(arg, dtype):

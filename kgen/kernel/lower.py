@@ -65,7 +65,7 @@ class _Values(Indices):
         """A value; what it loads, reduces or names is bound first."""
         match value:
             case typed.Const() | typed.Param() | typed.Given():
-                return host(self.group, value)
+                return host(self.plan.proved, value)
             case typed.Index(name):
                 return cast(scope.lanes(name), "i64")
             case typed.Ref(name):

@@ -129,7 +129,9 @@ class Raised(Lanes):
 
     def _argument(self, name: str, dtype: DType) -> Value:
         if name in self.group.sizes or name in self.group.scalars:
-            return typed.Param(name, dtype)
+            number = typed.Param(name, dtype)
+            fits = dtype not in LIMITS or self.reading.fits(number, dtype)
+            return number if fits else self._unknown(ir.Arg(name, dtype))
         if name.startswith("HAS_"):
             return typed.Given(name.removeprefix("HAS_"))
         for axis in self.role.axes:

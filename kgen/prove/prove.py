@@ -11,15 +11,20 @@ from typing import Literal
 
 from kgen.diagnostics import Example, Report, Span
 from kgen.lang.code import prefix
-from kgen.lang.dtypes import LIMITS
+from kgen.lang.dtypes import LIMITS, DType
 from kgen.lang.operators import Interval
 from kgen.lang.text import spec_text
 from kgen.lang.typed import (
     NOWHERE,
+    Cast,
     Group,
     Load,
     Op,
+    Param,
+    Reduce,
     Ref,
+    Scan,
+    Select,
     Store,
     Tensor,
     Trusted,
@@ -52,6 +57,7 @@ from kgen.prove.contexts import (
 )
 from kgen.prove.counterexamples.search import broken, example, param_order, search, simplest
 from kgen.prove.counterexamples.world import ImpossibleError, World
+from kgen.prove.intervals import SIZE_LIMIT
 from kgen.prove.numbers import Facts, Tag
 from kgen.prove.obligations import Kind, Obligation, obligations, room
 from kgen.prove.places import Laid, Undefined, check_places, check_races
@@ -90,6 +96,7 @@ class Proved:
         lengths: how many tensors each list has at most.
         laid: what programs may be laid over.
         undefined: the places that several points may own.
+        wide: the run-time sizes that may be past 32 bits; they are derived from others.
         unkept: the stores that may leave in a tensor what its `values` say is not there.
         proofs: why each load and store is inside its tensor, for a reader.
     """
@@ -101,10 +108,19 @@ class Proved:
     ends: dict[str, Interval]
     launched: frozenset[str]
     lengths: dict[str, int]
+    wide: frozenset[str]
     laid: Laid
     undefined: tuple[Undefined, ...]
     unkept: tuple[Store, ...]
     proofs: tuple[Proof, ...]
+
+    def passed(self, name: str) -> DType:
+        """The type as which a kernel takes a size or a scalar."""
+        if name in self.group.static_names:
+            return "int"
+        if name in self.group.scalars:
+            return self.group.scalars[name].dtype
+        return "i64" if name in self.wide else "i32"
 
 
 @dataclass(slots=True)
@@ -179,6 +195,11 @@ def prove(group: Group, report: Report) -> Proved | None:
             for tensor in group.tensors.values()
             if tensor.length is not None
         },
+        wide=frozenset(
+            name
+            for name, size in group.sizes.items()
+            if size.derived is not None and reading.ends(size.derived)[1] > SIZE_LIMIT
+        ),
         laid=laid,
         undefined=undefined,
         unkept=tuple(store for store in group.stores if not prover.keeps(store)),
@@ -211,15 +232,16 @@ class _Prover:
     report: Report
     proofs: list[Proof] = field(default_factory=list)
     facts: dict[Guards, Facts] = field(default_factory=dict)
+    refused: set[Value] = field(default_factory=set)
 
     def prove(self) -> None:
         """Show every obligation, or report it."""
         group = self.reading.group
         believed = Believed(group)
-        refused: set[Span] = set()
+        marked: set[Span] = set()
         for each in obligations(group, self.contexts):
             trusted = believed.reason(each)
-            if each.span in refused or self._unasked(each):
+            if each.span in marked or self._unasked(each):
                 continue
             text = written(each, self.report)
             if trusted is not None:
@@ -229,7 +251,8 @@ class _Prover:
             if found is None:
                 shown = search(group, each) or self._decided(each)
                 if shown is not True:
-                    refused.add(each.span)
+                    marked.add(each.span)
+                    self.refused.add(each.value)
                     refuse(group, each, shown or None, self._open(each), self.report)
                     continue
                 found = set(each.guards)
@@ -292,7 +315,14 @@ class _Prover:
         known: list[tuple[Condition, Tag]] = [(reading.holds(guard), None) for guard in own]
         known += [(c, None) for c in reading.declared(children(value))]
         known += [(reading.last(index), None) for index in sorted(value.axes)]
+        known += [(c, None) for c in self._shaped()] if obligation.kind == "extent" else []
         return reading.numbers.facts(known, self._guarded(obligation.guards) if guarded else None)
+
+    def _shaped(self) -> list[Condition]:
+        """That no dimension of a tensor that every call has is negative."""
+        given = [tensor for tensor in self.reading.group.tensors.values() if not tensor.optional]
+        polys = [self.reading.poly(dim) for tensor in given for dim in tensor.dims]
+        return [at_least(poly) for poly in polys if self.reading.numbers.least(poly) < 0]
 
     def _guarded(self, guards: Guards) -> Facts:
         """What some guards say, and what they are made of: each fact with the guard that it takes."""
@@ -363,16 +393,25 @@ class _Prover:
         return any(self._any(operand) for operand in operands if operand.dtype in LIMITS)
 
     def _any(self, value: Value) -> bool:
-        """Whether a number reaches an end of i64, where no declaration says that it does."""
-        group = self.reading.group
-        if isinstance(value, Ref):
-            return self._any(group.lets[value.name].value)
-        if isinstance(value, Load):
-            tensor = group.tensors[value.tensor]
-            if tensor.low is not None and tensor.high is not None:
-                return False
-        (least, most), (low, high) = LIMITS["i64"], self.reading.ends(value)
-        return low <= least or most <= high
+        """Whether a number may be any i64: it is made of what has no declared range, or was refused."""
+        group, (least, most) = self.reading.group, LIMITS["i64"]
+        low, high = self.reading.ends(value)
+        if least < low and high < most:
+            return False
+        match value:
+            case Ref(name):
+                return self._any(group.lets[name].value)
+            case Load(name):
+                return None in (group.tensors[name].low, group.tensors[name].high)
+            case Param(name):
+                scalar = group.scalars.get(name)
+                return scalar is not None and None in (scalar.low, scalar.high)
+            case Select(_, then, other):
+                return self._any(then) or self._any(other)
+            case Reduce("min" | "max") | Scan("cumprod"):
+                return True  # over nothing `min` and `max` are an end of the type
+        wraps = isinstance(value, Op | Cast) and value.wraps
+        return wraps or value in self.refused or any(map(self._any, children(value)))
 
     def _decided(self, obligation: Obligation) -> bool | Example:
         """True if z3 shows an obligation; a call at which it fails; False if neither is known."""

@@ -322,7 +322,7 @@ def _distinct(
 ) -> list[int]:
     pool = [v for v in range(low, min(high, low + 8192) + 1) if v != repeats]
     chance.shuffle(pool)
-    if repeats is None:
+    if repeats is None or not low <= repeats <= high:
         if len(pool) < count:
             raise UnsatisfiableError
         return pool[:count]

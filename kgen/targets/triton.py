@@ -141,7 +141,7 @@ def parameters(kernel: Kernel, group: Group) -> tuple[Parameter, ...]:
             found.append(Parameter(f"{tensor.name}_stride_{dim}", kind, "i64"))
     for name, size in group.sizes.items():
         if name in used.args and not size.static:
-            found.append(Parameter(name, "size", "i32"))
+            found.append(Parameter(name, "size", used.args[name]))
     for name, scalar in group.scalars.items():
         if name in used.args and not scalar.static:
             found.append(Parameter(name, "scalar", scalar.dtype))
@@ -178,7 +178,7 @@ class _Used:
 
     def __init__(self, kernel: Kernel) -> None:
         self.places: dict[str, list[tuple[Expr, ...]]] = {}
-        self.args: set[str] = set()
+        self.args: dict[str, DType] = {}
         stmts = [stmt for role in kernel.roles for stmt in ir.every(role.body)]
         self.names = {var.name for stmt in stmts for var in ir.bound(stmt)}
         for at, role in enumerate(kernel.roles):
@@ -195,8 +195,8 @@ class _Used:
             while todo:
                 each = todo.pop()
                 match each:
-                    case Arg(name):
-                        self.args.add(name)
+                    case Arg(name, dtype):
+                        self.args[name] = dtype
                     case Load(tensor, _, items):
                         self.places.setdefault(tensor, []).append(items)
                     case Lane(axis):
@@ -287,7 +287,7 @@ class _Printer:
                 return [self._check(stmt)]
 
     def _loop(self, loop: Loop) -> list[str]:
-        taken = self.used.names | self.used.args | self.used.tensors
+        taken = {*self.used.names, *self.used.args, *self.used.tensors}
         turns = "tl.range" if "range" in taken else "range"
         extent, step = self.code(loop.extent), self.code(loop.step)
         end = f"{step} if ONCE_{loop.axis} else {extent}" if loop.axis in self.fitted else extent

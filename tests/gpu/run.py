@@ -35,6 +35,7 @@ import k3  # noqa: E402
 import report  # noqa: E402
 import torch  # noqa: E402
 import triton  # noqa: E402
+from limits import limits  # noqa: E402
 
 from kgen.bench.launches import launches  # noqa: E402
 from kgen.bench.timing import empty, replay_times  # noqa: E402
@@ -411,7 +412,18 @@ def hands(run):
 
 
 # The times last: they take what the others leave of the budget.
-PHASES = (tests, launch_counts, equality, hands, stress, large_pools, debug, sanitizer, timing)
+PHASES = (
+    tests,
+    launch_counts,
+    equality,
+    hands,
+    stress,
+    large_pools,
+    limits,
+    debug,
+    sanitizer,
+    timing,
+)
 
 
 def main():

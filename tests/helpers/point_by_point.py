@@ -9,6 +9,7 @@ A group becomes the text of a Python function, since a tree that is walked at ea
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 import re
@@ -446,7 +447,7 @@ class PointByPoint:
         for (name, member), places in shared.items():
             outcome.undefined.setdefault((name, member), set()).update(places)
             arrays = list(tensors[name] or ())
-            data = list(arrays[member].data)
+            data = copy.copy(arrays[member].data)
             for place in places:
                 data[place] = POISON
             arrays[member] = Array(arrays[member].shape, data)

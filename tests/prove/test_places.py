@@ -154,6 +154,22 @@ def test_the_value_that_may_repeat_is_undefined(front) -> None:
     assert check_places(Reading(group), Report()) == ()
 
 
+def test_a_value_that_is_not_there_does_not_repeat(front) -> None:
+    """More elements than values: there is no such call, so none is an example."""
+    text = front.spec(
+        sizes={"R": "1 .. 2"},
+        tensors={
+            "slot": '{type: "i64[R + 1]", values: 0 .. R - 1, distinct: except R}',
+            "y": '{type: "i64[R]", mode: inout}',
+        },
+        index={"r": "R"},
+        store={"y[slot[r // 2]]": "r"},
+    )
+    (found,) = front.read(text)[1].ordered()
+    assert found.code == "collision"
+    assert found.example is None
+
+
 def test_the_value_that_may_repeat_is_undefined_behind_another_table(front) -> None:
     table = '{type: "i64[slots]", values: 0 .. P - 1, distinct: true}'
     group = front.group(spec_of(front, {"places[table[slot[r]]]": "x[r]"}, table=table))

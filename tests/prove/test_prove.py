@@ -33,6 +33,7 @@ TENSORS = {
     "by_page": "i64[N, page]",
     "at": "{type: 'i64[R]', values: 0 .. N - 1}",
     "wild": "i64[R]",
+    "low": "{type: 'i64[R]', values: -2**63 .. 100}",
     "narrow": "i32[R]",
     "small": "{type: 'i32[R]', values: 0 .. 100}",
     "byte": "u8[R]",
@@ -106,6 +107,8 @@ SHOWN = [
     ("n[r]", "-7 // max(small[r], 1)"),
     ("y[r]", "wild[r] + 1"),  # of no declared range, so that it wraps around
     ("y[r]", "count[k](hit[r, k]) * 2**40"),
+    ("y[r]", "min(wild[r], 7) * 2 - 1"),
+    ("y[r]", "low[r] * small[r] + 1 if small[r] == 1 else 0"),
 ]
 REFUSED = [
     ("y[r]", "x[0]", "out-of-bounds"),
@@ -128,6 +131,11 @@ REFUSED = [
     ("n[r]", "wrap_i32(i64(byte[r] * 2))", "overflow"),
     ("n[r]", "narrow[r] // -1", "overflow"),
     ("y[r]", "count[k](hit[r, k]) * 2**61", "overflow"),
+    # Of a declared range that reaches an end of i64, and of arithmetic that a guard keeps inside.
+    ("y[r]", "low[r] * 2", "overflow"),
+    ("y[r]", "min(low[r], 7) * 2", "overflow"),
+    ("y[r]", "(low[r] if flag[r] else 7) - 1", "overflow"),
+    ("y[r]", "low[r] * small[r] - 1 if small[r] == 1 else 0", "overflow"),
 ]
 
 
@@ -235,3 +243,28 @@ def test_the_solver_is_imported_only_where_it_is_needed(root) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=root, check=False, capture_output=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "dim, optional, codes",
+    [
+        ("N - M", "false", []),
+        ("N - M + 1", "false", ["negative-extent"]),
+        ("N - M", "true", ["negative-extent"]),
+    ],
+)
+def test_no_call_has_a_tensor_of_a_negative_dimension(front, dim, optional, codes) -> None:
+    text = front.spec(
+        sizes={"N": "0 .. 9", "M": "0 .. 9"},
+        tensors={
+            "x": f'{{type: "i64[{dim}]", optional: "{optional}"}}',
+            "shape": "u8[N, M]",
+            "y": '{type: "i64[20]", mode: inout}',
+        },
+        index={"q": "N - M"},
+        store={"y[q]": "x[q] if given(x) else 1" if optional == "true" else "x[q]", "y[19]": "s"},
+        let={"s": "i64(shape[0, 0]) if N > 0 and M > 0 else 0"},
+    )
+    report = Report(sources={})
+    prove(front.group(text), report)
+    assert [each.code for each in report.diagnostics] == codes, report.render()

@@ -171,7 +171,8 @@ class World:
         if min(dims, default=0) < 0 or tensor.dtype in FLOATS or not count:
             return min(dims, default=0) >= 0
         low, high = self.ends(tensor)
-        return not tensor.distinct or tensor.repeats is not None or count <= high - low + 1
+        repeats = self.at(tensor.repeats, {}) if tensor.repeats is not None else high + 1
+        return not tensor.distinct or low <= repeats <= high or count <= high - low + 1
 
     def allows(self, name: str, place: tuple[int, ...], number: int) -> bool:
         """Whether a tensor has a place and may hold a number there."""
