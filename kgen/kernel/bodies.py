@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from kgen.kernel import ir
 from kgen.kernel.ir import Axes, Bind, Carried, Expr, Loop, Op, Stmt, Var
 from kgen.lang.dtypes import DType
+from kgen.lang.names import fresh
 from kgen.prove.contexts import Guards
 
 
@@ -89,11 +90,7 @@ class Bodies:
 
     def fresh(self, hint: str, dtype: DType, axes: Axes, scope: Body) -> Var:
         """A variable with a name of its own; what stands before a dot is what it should be called."""
-        name, number = hint, 1
-        while name in self.names:
-            number += 1
-            name = f"{hint}.{number}"
-        self.names.add(name)
+        name = fresh(hint, self.names, ".")
         self.scopes[name] = scope
         return Var(name, dtype, axes)
 

@@ -149,11 +149,6 @@ def make_plan(proved: Proved, report: Report) -> Plan | None:
     return Plan(proved, found)
 
 
-def roots(store: Store) -> tuple[Value, ...]:
-    """The values of a store."""
-    return (*store.items, store.value, *((store.when,) if store.when is not None else ()))
-
-
 def combines_many(proved: Proved, role: Role) -> bool:
     """Whether a role's programs combine many lanes at once."""
     stores = [*role.stores, *role.once]
@@ -166,7 +161,7 @@ def _held(group: Group, role: Role) -> Iterator[frozenset[str]]:
     """The blocks that values of a role have at once: what is stored, and what is combined."""
     for store in (*role.stores, *role.once):
         every = [store.axes]
-        for root in roots(store):
+        for root in store.values:
             for each in walk(root, group.lets):
                 every += [each.arg.axes | {each.index}] if isinstance(each, Reduce | Scan) else []
         for axes in every:
@@ -182,7 +177,7 @@ def _largest(every: Iterable[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
 
 def bound(group: Group, store: Store) -> Axes:
     """The indices that reductions and scans in a store run over."""
-    values = (each for root in roots(store) for each in walk(root, group.lets))
+    values = (each for root in store.values for each in walk(root, group.lets))
     return frozenset(each.index for each in values if isinstance(each, Reduce | Scan))
 
 
@@ -286,7 +281,7 @@ class _Planner:
         """The indices that choose a tensor of a list."""
         lists = self.proved.lengths
         found = set(store.items[0].axes) if store.tensor in lists else set()
-        for root in roots(store):
+        for root in store.values:
             for each in walk(root, self.proved.group.lets):
                 if isinstance(each, Load) and each.tensor in lists:
                     found |= each.items[0].axes
@@ -350,7 +345,7 @@ def _check_schedule(group: Group, found: tuple[Role, ...], report: Report) -> No
 
 def scanned_by(group: Group, store: Store) -> Axes:
     """The indices that scans in a store run along, but those within a reduction over the same index."""
-    todo: list[tuple[Value, Axes]] = [(root, frozenset()) for root in roots(store)]
+    todo: list[tuple[Value, Axes]] = [(root, frozenset()) for root in store.values]
     found, seen = set[str](), set[tuple[str, Axes]]()
     while todo:
         value, inside = todo.pop()
@@ -409,7 +404,7 @@ def _check_scans(group: Group, store: Store, role: Role, report: Report) -> None
             f"make `{one}` or `{others[0]}` a static size",
         )
         return
-    for root in roots(store):
+    for root in store.values:
         for outer in walk(root, group.lets):
             if not isinstance(outer, Reduce) or outer.index not in loops:
                 continue

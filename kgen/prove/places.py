@@ -428,10 +428,9 @@ def _check_race(group: Group, store: Store, reads: list[Read], report: Report) -
 
 def _occurrences(group: Group, store: Store) -> list[tuple[Load, Axes]]:
     """The loads that a store's values are made of, each with the indices that are bound around it."""
-    roots = (*store.items, store.value, *((store.when,) if store.when is not None else ()))
     found: dict[tuple[Load, Axes], None] = {}
     seen: set[tuple[str, Axes]] = set()
-    todo: list[tuple[Value, Axes]] = [(root, NO_AXES) for root in roots]
+    todo: list[tuple[Value, Axes]] = [(root, NO_AXES) for root in store.values]
     while todo:
         value, bound = todo.pop()
         match value:

@@ -38,11 +38,11 @@ from kgen.kernel.ir import (
 )
 from kgen.lang.code import ATOM, Code, call, infix, method, number
 from kgen.lang.dtypes import FLOATS, LIMITS, LITERALS, NARROW_FLOATS, DType, own_type, triton_type
+from kgen.lang.names import fresh
 from kgen.lang.operators import OPERATORS, compile_time
 from kgen.lang.typed import Group, Tensor
 from kgen.targets.helpers import HELPERS, IN_LAUNCH
 from kgen.targets.layout import docstring, wrap
-from kgen.targets.names import Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,11 @@ def emit(kernel: Kernel, group: Group) -> Printed:
         lines += [f"    {line}" for line in printer.body(kernel.roles[0], None)]
     else:
         lines.append("    pid = tl.program_id(0)")
-        names, ends = Names({*used.names, *(each.name for each in params)}), ["0"]
+        names, ends = {*used.names, *(each.name for each in params)}, ["0"]
         for at, role in enumerate(kernel.roles[:-1]):
             count = printer.code(role.programs)
             total = Code(count.text, count.binds) if at == 0 else infix("+", Code(ends[at]), count)
-            ends.append(names.fresh(f"end_{at}"))
+            ends.append(fresh(f"end_{at}", names))
             lines.append(f"    {ends[-1]} = {total}")
         for at, role in enumerate(kernel.roles):
             first, last = at == 0, at == len(kernel.roles) - 1
@@ -335,18 +335,10 @@ class _Printer:
         address = method(call("pick", at, chosen.tensor), "to", pointer)
         lines = [f"{var.name} = {address}"]
         for dim in sorted(self.used.strides(tensor)):
-            name = self._fresh(f"{var.name}_stride_{dim}")
+            name = fresh(f"{var.name}_stride_{dim}", self.names)
             self.strides[var.name, dim] = Var(name, "i64", chosen.axes)
             lines.append(f"{name} = {call('pick', at, f'{tensor.name}_stride_{dim}')}")
         return lines
-
-    def _fresh(self, hint: str) -> str:
-        name, number = hint, 1
-        while name in self.names:
-            number += 1
-            name = f"{hint}_{number}"
-        self.names.add(name)
-        return name
 
     def _pointer(
         self, tensor: str, chosen: Expr | None, items: tuple[Expr, ...], axes: Axes
