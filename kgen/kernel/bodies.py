@@ -6,6 +6,7 @@ So is a loop or a branch, together with what its loads need.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
@@ -77,6 +78,10 @@ class Bodies:
         axes = self.spanned(*args)
         quotient = op in ("floordiv", "mod")
         return Op(op, args, dtype, axes, "zero" if quotient and rounds == "zero" else "down")
+
+    def every(self, conditions: Iterable[Expr]) -> Expr:
+        """All of some conditions."""
+        return functools.reduce(lambda a, b: self.op("and", a, b), conditions)
 
     def ordered(self, axes: frozenset[str] | set[str]) -> Axes:
         """Axes in the role's order; those of blocks only."""

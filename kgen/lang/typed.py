@@ -7,7 +7,7 @@ shared through `Ref`, a use of a let, whose own tree stands in `Group.lets`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -422,6 +422,25 @@ def walk(value: Value, lets: dict[str, Let]) -> Iterator[Value]:
             seen.add(each.name)
             todo.append(lets[each.name].value)
         todo.extend(children(each))
+
+
+def walk_bound(roots: Iterable[Value], lets: dict[str, Let]) -> Iterator[tuple[Value, Axes]]:
+    """All that some values are made of, through lets, with the indices of the reductions around it."""
+    seen: set[tuple[str, Axes]] = set()
+    todo = [(root, NO_AXES) for root in roots]
+    while todo:
+        value, bound = todo.pop()
+        yield value, bound
+        match value:
+            case Ref(name):
+                if (name, bound) not in seen:
+                    seen.add((name, bound))
+                    todo.append((lets[name].value, bound))
+            case Reduce(_, index, arg, none):
+                todo.append((arg, bound | {index}))
+                todo += [(none, bound)] if none is not None else []
+            case _:
+                todo += [(child, bound) for child in children(value)]
 
 
 def is_host(value: Value) -> bool:

@@ -22,12 +22,10 @@ from kgen.lang.typed import (
     Group,
     Load,
     Reduce,
-    Ref,
     Scan,
     Store,
-    Value,
-    children,
     walk,
+    walk_bound,
 )
 from kgen.prove.prove import Proved
 
@@ -345,22 +343,10 @@ def _check_schedule(group: Group, found: tuple[Role, ...], report: Report) -> No
 
 def scanned_by(group: Group, store: Store) -> Axes:
     """The indices that scans in a store run along, but those within a reduction over the same index."""
-    todo: list[tuple[Value, Axes]] = [(root, frozenset()) for root in store.values]
-    found, seen = set[str](), set[tuple[str, Axes]]()
-    while todo:
-        value, inside = todo.pop()
-        match value:
-            case Ref(name) if (name, inside) not in seen:
-                seen.add((name, inside))
-                todo.append((group.lets[name].value, inside))
-            case Reduce(_, index, arg, none):
-                todo.append((arg, inside | {index}))
-                todo += [(none, inside)] if none is not None else []
-                continue
-            case Scan(_, index) if index not in inside:
-                found.add(index)
-        todo += ((each, inside) for each in children(value))
-    return frozenset(found)
+    every = walk_bound(store.values, group.lets)
+    return frozenset(
+        v.index for v, inside in every if isinstance(v, Scan) and v.index not in inside
+    )
 
 
 def _check_loops(proved: Proved, role: Role, report: Report) -> None:
