@@ -36,7 +36,7 @@ from kgen.kernel.ir import (
     Var,
     every,
 )
-from kgen.lang.code import ATOM, Code, call, infix, method, number
+from kgen.lang.code import ATOM, Code, call, folded, infix, method, number
 from kgen.lang.dtypes import FLOATS, LIMITS, LITERALS, NARROW_FLOATS, DType, own_type, triton_type
 from kgen.lang.names import fresh
 from kgen.lang.operators import OPERATORS, compile_time
@@ -374,20 +374,9 @@ class _Printer:
         """All of some conditions together, as one with `axes`."""
         blocks = [each for each in conditions if each.axes]
         flags = [each for each in conditions if not each.axes]
-        total: Code | None = None
-        for each in blocks:
-            code = self._at(each, axes)
-            total = code if total is None else infix("&", total, code)
-        flag: Code | None = None
-        for each in flags:
-            code = self.code(each)
-            flag = code if flag is None else infix("&", flag, code)
-        if total is None or flag is None:
-            found = total or flag
-            assert found is not None
-            return found
-        self.helpers.add("both")
-        return call("both", total, flag)
+        both = [[self._at(each, axes) for each in blocks], [self.code(each) for each in flags]]
+        codes = [folded("&", each) for each in both if each]
+        return self._help("both", *codes) if len(codes) == 2 else codes[0]
 
     # Values.
 
@@ -466,8 +455,12 @@ class _Printer:
 
     def _flag(self, code: Code) -> Code:
         """What holds for all lanes, beside what holds for each."""
-        self.helpers.add("flag")
-        return call("flag", code)
+        return self._help("flag", code)
+
+    def _help(self, name: str, *args: Code) -> Code:
+        """A call of a helper."""
+        self.helpers.add(name)
+        return call(name, *args)
 
     def _shape(self, axes: Axes) -> Code:
         names = [self.widths[axis].text for axis in axes]
@@ -503,11 +496,9 @@ class _Printer:
         if source == target:
             return code
         if source == "bf16":
-            self.helpers.add("bf16_to_f32")
-            return self._convert(call("bf16_to_f32", code), "f32", target)
+            return self._convert(self._help("bf16_to_f32", code), "f32", target)
         if target == "bf16":
-            self.helpers.add("f32_to_bf16")
-            return call("f32_to_bf16", self._convert(code, source, "f32"))
+            return self._help("f32_to_bf16", self._convert(code, source, "f32"))
         return method(code, "to", triton_type(target))
 
     def _operated(self, expr: Op) -> Code:
@@ -518,8 +509,7 @@ class _Printer:
                 isinstance(args[0], Num) and args[0].value and op == "neg"
             ):
                 return code
-            self.helpers.add("rounded")
-            return call("rounded", code)
+            return self._help("rounded", code)
         row = OPERATORS[op]
         dtype = next((arg.dtype for arg in args if arg.dtype not in LITERALS), "i64")
         if dtype in FLOATS:
@@ -540,8 +530,7 @@ class _Printer:
         if op in ("and", "or") and {bool(arg.axes) for arg in args} == {True, False}:
             block, flag = sorted(args, key=lambda each: not each.axes)
             name = "both" if op == "and" else "either"
-            self.helpers.add(name)
-            return call(name, self._at(block, axes), self.code(flag))
+            return self._help(name, self._at(block, axes), self.code(flag))
         given = [self._at(each, axes) for each in self._widened(args)]
         if all(map(_static, args)):
             given[0] = self._constant(given[0], dtype)
@@ -601,17 +590,16 @@ class _Printer:
         """The float sum of one order: the axis last, the others as rows."""
         block, left = self.widths[axis], tuple(a for a in axes if a != axis)
         if not left:
-            self.helpers.add("tree_sum")
-            return call("tree_sum", each, block)
-        self.helpers.add("tree_sum_rows")
+            return self._help("tree_sum", each, block)
         if axes[-1] != axis:
             order = [axes.index(a) for a in (*left, axis)]
             each = call("tl.permute", each, f"({', '.join(map(str, order))})")
         rows = Code(" * ".join(self.widths[a].text for a in left))
         if len(left) == 1:
-            return call("tree_sum_rows", each, rows, block)
+            return self._help("tree_sum_rows", each, rows, block)
         flat = call("tl.reshape", each, f"({rows}, {block})")
-        return call("tl.reshape", call("tree_sum_rows", flat, rows, block), self._shape(left))
+        summed = self._help("tree_sum_rows", flat, rows, block)
+        return call("tl.reshape", summed, self._shape(left))
 
 
 def _uses(expr: Expr, names: set[str]) -> bool:
