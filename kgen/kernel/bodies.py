@@ -6,12 +6,14 @@ So is a loop or a branch, together with what its loads need.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
 from kgen.kernel import ir
 from kgen.kernel.ir import Axes, Bind, Carried, Expr, Loop, Op, Stmt, Var
 from kgen.lang.dtypes import DType
+from kgen.lang.names import fresh
 from kgen.prove.contexts import Guards
 
 
@@ -77,6 +79,10 @@ class Bodies:
         quotient = op in ("floordiv", "mod")
         return Op(op, args, dtype, axes, "zero" if quotient and rounds == "zero" else "down")
 
+    def every(self, conditions: Iterable[Expr]) -> Expr:
+        """All of some conditions."""
+        return functools.reduce(lambda a, b: self.op("and", a, b), conditions)
+
     def ordered(self, axes: frozenset[str] | set[str]) -> Axes:
         """Axes in the role's order; those of blocks only."""
         return tuple(index for index in self.order if index in axes)
@@ -89,11 +95,7 @@ class Bodies:
 
     def fresh(self, hint: str, dtype: DType, axes: Axes, scope: Body) -> Var:
         """A variable with a name of its own; what stands before a dot is what it should be called."""
-        name, number = hint, 1
-        while name in self.names:
-            number += 1
-            name = f"{hint}.{number}"
-        self.names.add(name)
+        name = fresh(hint, self.names, ".")
         self.scopes[name] = scope
         return Var(name, dtype, axes)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from kgen.lang.dtypes import DType
 from kgen.lang.typed import sign_of
@@ -264,6 +264,7 @@ class Check:
 
 
 Stmt: TypeAlias = Bind | Store | Loop | Branch | Barrier | Check
+_Node = TypeVar("_Node", bound=Expr | Stmt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,23 +317,35 @@ class Kernel:
 # Walking and rewriting.
 
 
-def operands(expr: Expr) -> tuple[Expr, ...]:
-    """What an expression is made of."""
-    match expr:
-        case Num() | Arg() | Program() | Lane() | Var():
-            return ()
-        case Op(_, args):
-            return args
-        case Cast(arg) | Spread(arg):
-            return (arg,)
-        case Select(cond, then, other):
-            return (cond, then, other)
-        case Chosen(_, at):
-            return (at,)
-        case Load(_, chosen, items, mask):
-            return (*((chosen,) if chosen is not None else ()), *items, *mask)
-        case Reduce(_, _, arg, mask) | Scan(_, _, arg, mask):
-            return (arg, *mask)
+# The fields of each node that are expressions or tuples of them, but for `carried` and `merged`.
+_PARTS: dict[type, tuple[str, ...]] = {
+    **dict.fromkeys((Num, Arg, Program, Lane, Var, Barrier), ()),
+    Op: ("args",),
+    Cast: ("arg",),
+    Spread: ("arg",),
+    Select: ("cond", "then", "other"),
+    Chosen: ("at",),
+    Load: ("chosen", "items", "mask"),
+    Reduce: ("arg", "mask"),
+    Scan: ("arg", "mask"),
+    Bind: ("value",),
+    Store: ("chosen", "items", "value", "mask"),
+    Loop: ("extent", "step"),
+    Branch: ("cond",),
+    Check: ("failed", "point", "details"),
+}
+
+
+def operands(node: Expr | Stmt) -> tuple[Expr, ...]:
+    """What an expression is made of, or a statement but for what it carries or merges."""
+    found: list[Expr] = []
+    for name in _PARTS[type(node)]:
+        part = getattr(node, name)
+        if isinstance(part, tuple):
+            found += part
+        elif part is not None:
+            found.append(part)
+    return tuple(found)
 
 
 def walk(expr: Expr) -> Iterator[Expr]:
@@ -342,45 +355,24 @@ def walk(expr: Expr) -> Iterator[Expr]:
         yield from walk(each)
 
 
-def rebuilt(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
-    """An expression with its operands changed."""
-    match expr:
-        case Num() | Arg() | Program() | Lane() | Var():
-            return expr
-        case Op(_, args):
-            return replace(expr, args=tuple(map(change, args)))
-        case Cast(arg) | Spread(arg):
-            return replace(expr, arg=change(arg))
-        case Select(cond, then, other):
-            return replace(expr, cond=change(cond), then=change(then), other=change(other))
-        case Chosen(_, at):
-            return replace(expr, at=change(at))
-        case Load(_, chosen, items, mask):
-            return replace(
-                expr,
-                chosen=change(chosen) if chosen is not None else None,
-                items=tuple(map(change, items)),
-                mask=tuple(map(change, mask)),
-            )
-        case Reduce(_, _, arg, mask) | Scan(_, _, arg, mask):
-            return replace(expr, arg=change(arg), mask=tuple(map(change, mask)))
+def rebuilt(node: _Node, change: Callable[[Expr], Expr]) -> _Node:
+    """An expression or a statement with its operands changed."""
+    changed: dict[str, Any] = {}
+    for name in _PARTS[type(node)]:
+        part = getattr(node, name)
+        if part is not None:
+            changed[name] = tuple(map(change, part)) if isinstance(part, tuple) else change(part)
+    return replace(node, **changed) if changed else node
 
 
 def used(stmt: Stmt) -> tuple[Expr, ...]:
     """The expressions of a statement itself, not those of the statements in it."""
     match stmt:
-        case Bind(_, value):
-            return (value,)
-        case Store(_, chosen, items, value, mask):
-            return (*((chosen,) if chosen is not None else ()), *items, value, *mask)
-        case Loop(_, _, extent, step, carried):
-            return (extent, step, *(each for c in carried for each in (c.start, c.then)))
-        case Branch(cond, _, _, merged):
-            return (cond, *(each for m in merged for each in (m.then, m.other)))
-        case Barrier():
-            return ()
-        case Check(_, failed, point, details):
-            return (*failed, point, *details)
+        case Loop():
+            return (*operands(stmt), *(each for c in stmt.carried for each in (c.start, c.then)))
+        case Branch():
+            return (*operands(stmt), *(each for m in stmt.merged for each in (m.then, m.other)))
+    return operands(stmt)
 
 
 def bound(stmt: Stmt) -> tuple[Var, ...]:
@@ -425,40 +417,15 @@ def rewritten(
     def inner(body: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
         return tuple(rewritten(each, change, bind) for each in body)
 
+    stmt = rebuilt(stmt, change)
     match stmt:
-        case Bind(var, value):
-            return replace(stmt, var=bind(var), value=change(value))
-        case Store(_, chosen, items, value, mask):
-            return replace(
-                stmt,
-                chosen=change(chosen) if chosen is not None else None,
-                items=tuple(map(change, items)),
-                value=change(value),
-                mask=tuple(map(change, mask)),
-            )
+        case Bind(var):
+            return replace(stmt, var=bind(var))
         case Loop():
-            return replace(
-                stmt,
-                start=bind(stmt.start),
-                extent=change(stmt.extent),
-                step=change(stmt.step),
-                carried=tuple(
-                    Carried(bind(each.var), change(each.start), change(each.then))
-                    for each in stmt.carried
-                ),
-                body=inner(stmt.body),
-            )
-        case Branch(cond, then, other, merged, note):
-            changed = tuple(
-                Merged(bind(each.var), change(each.then), change(each.other)) for each in merged
-            )
-            return Branch(change(cond), inner(then), inner(other), changed, note)
-        case Check(_, failed, point, details):
-            return replace(
-                stmt,
-                failed=tuple(map(change, failed)),
-                point=change(point),
-                details=tuple(map(change, details)),
-            )
-        case Barrier():
-            return stmt
+            carried = (Carried(bind(c.var), change(c.start), change(c.then)) for c in stmt.carried)
+            start, body = bind(stmt.start), inner(stmt.body)
+            return replace(stmt, start=start, carried=tuple(carried), body=body)
+        case Branch(_, then, other):
+            merged = (Merged(bind(m.var), change(m.then), change(m.other)) for m in stmt.merged)
+            return replace(stmt, then=inner(then), other=inner(other), merged=tuple(merged))
+    return stmt

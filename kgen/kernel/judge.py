@@ -35,7 +35,6 @@ from kgen.prove.atoms import (
     Flag,
     Holds,
     Not,
-    Poly,
     Some,
     add,
     at_least,
@@ -45,7 +44,7 @@ from kgen.prove.atoms import (
 )
 from kgen.prove.contexts import Exists, Guards, guards_of, launched
 from kgen.prove.numbers import Facts
-from kgen.prove.obligations import Obligation, room
+from kgen.prove.obligations import Obligation
 from kgen.prove.places import Places
 from kgen.prove.prove import Believed
 from kgen.prove.reading import Reading
@@ -267,23 +266,15 @@ class _Judge:
 
     def _inside(self, place: Load, facts: Facts, where: Where) -> None:
         reading = self.raised.reading
-        goals: list[Poly] = []
-        for item, dim in room(place, self.group):
-            at = reading.poly(item)
-            goals += [at, add(add(reading.poly(dim), at, -1), ONE, -1)]
-        open_ = [goal for goal in goals if reading.numbers.shows(goal, facts) is None]
+        open_ = [goal for goal in reading.room(place) if reading.numbers.shows(goal, facts) is None]
         if not open_:
             return
         believed = Obligation("load", place, (), True, NOWHERE)
         if self.believed.reason(believed) is not None:
             return
         conditions = [*self.always, *self.raised.facts(where)]
-        distinct = {
-            t.name: reading.poly(t.repeats) if t.repeats is not None else None
-            for t in self.group.tensors.values()
-            if t.distinct and t.dtype in LIMITS
-        }
-        if Question(reading.numbers, open_, conditions, distinct).shown() is not True:
+        question = Question(reading.numbers, open_, conditions, reading.distinct())
+        if question.shown() is not True:
             conditions_ = ", ".join(sorted(map(_shown, where.known))) or "nothing"
             raise self._fail(
                 f"`{spec_text(place)}` is not shown to be in bounds where {conditions_}"

@@ -154,9 +154,8 @@ class Lanes:
     def _position(self, expr: Expr) -> Position | None:
         match expr:
             case Var(name):
-                made = self.made.get(name)
-                simple = isinstance(made, ir.Op | ir.Cast | ir.Program | ir.Lane | Var)
-                return self.position(made) if simple else None  # type: ignore[arg-type]
+                made = self._computed(name)
+                return self.position(made) if made is not None else None
             case ir.Cast(arg, dtype):
                 found = self.position(arg)
                 return found if found is not None and self._has(dtype, found.index) else None
@@ -228,12 +227,16 @@ class Lanes:
         """An expression behind its variable, without conversions, which program numbers all survive."""
         match expr:
             case Var(name):
-                found = self.made.get(name)
-                simple = isinstance(found, ir.Op | ir.Cast | ir.Program | ir.Lane | Var)
-                return self._plain(found) if simple else expr  # type: ignore[arg-type]
+                found = self._computed(name)
+                return self._plain(found) if found is not None else expr
             case ir.Cast(arg, dtype) if {arg.dtype, dtype} <= {"i32", "i64", "int"}:
                 return self._plain(arg)
         return expr
+
+    def _computed(self, name: str) -> Expr | None:
+        """What a variable is bound to, if that is computed from numbers of programs and lanes."""
+        made = self.made.get(name)
+        return made if isinstance(made, ir.Op | ir.Cast | ir.Program | ir.Lane | Var) else None
 
     def _axis(self, index: str) -> ir.Axis:
         return next(axis for axis in self.role.axes if axis.index == index)

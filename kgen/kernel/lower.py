@@ -7,7 +7,6 @@ needs; `watched`: all that the spec has around it, for debug mode.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
@@ -191,9 +190,7 @@ class _Values(Indices):
         if not wide:
             return mask
         extra = self.ordered(frozenset(axis for cond in wide for axis in cond.axes) - {*own})
-        total = wide[0]
-        for cond in wide[1:]:
-            total = self.op("and", total, cond)
+        total = self.every(wide)
         for axis in reversed(extra):
             left = tuple(each for each in total.axes if each != axis)
             inside = (self.inside(axis, scope),)
@@ -333,10 +330,8 @@ class _Values(Indices):
             return self.bind(hint, found, self.home(found, scope))
         inner, start = self.opened(index, scope)
         each, mask = self._each_of(index, arg, guards, inner, place=place)
-        neutral, inside, axes = _neutral(kind, each.dtype), mask[0], self.spanned(each, *mask)
-        for cond in mask[1:]:
-            inside = self.op("and", inside, cond)
-        taken = Select(inside, each, neutral, each.dtype, axes)
+        neutral, axes = _neutral(kind, each.dtype), self.spanned(each, *mask)
+        taken = Select(self.every(mask), each, neutral, each.dtype, axes)
         op = {"sum": "add", "any": "or", "all": "and"}.get(kind, kind)
         total = self.fresh(f"{hint}_lanes", each.dtype, axes, inner)
         then = self.op(op, total, taken, dtype=each.dtype)
@@ -371,7 +366,7 @@ class _Values(Indices):
         tests = [body.test for body in around if body.test is not None]
         if not tests:
             return self._each_of(turn.axis, arg, guards, scope)
-        test = functools.reduce(lambda a, b: self.op("and", a, b), tests)
+        test = self.every(tests)
         side = turn.side(test, tuple(guard for body in around for guard in body.chosen))
         each, mask = self._each_of(turn.axis, arg, guards, side)
         var = self.fresh("scanned", each.dtype, each.axes, turn)

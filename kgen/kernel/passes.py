@@ -27,6 +27,7 @@ from kgen.kernel.ir import (
     Store,
     Var,
 )
+from kgen.lang.names import fresh
 
 Body: TypeAlias = tuple[Stmt, ...]
 Renaming: TypeAlias = dict[str, Expr]
@@ -466,7 +467,7 @@ def named(kernel: Kernel, taken: Iterable[str]) -> Kernel:
     for spoken in (True, False):
         for var, its in bound:
             if its == spoken and var.name not in names:
-                names[var.name] = replace(var, name=_fresh(var.name.partition(".")[0], used))
+                names[var.name] = replace(var, name=fresh(var.name.partition(".")[0], used))
 
     def change(expr: Expr) -> Expr:
         return _expr(expr, names)
@@ -495,12 +496,3 @@ def _is_spoken(stmt: Stmt) -> bool:
 
 def _bound_by(stmt: Stmt) -> tuple[Var, ...]:
     return (stmt.start, *ir.bound(stmt)) if isinstance(stmt, Loop) else ir.bound(stmt)
-
-
-def _fresh(hint: str, used: set[str]) -> str:
-    name, number = hint, 1
-    while name in used:
-        number += 1
-        name = f"{hint}_{number}"
-    used.add(name)
-    return name

@@ -105,7 +105,7 @@ class Raised(Lanes):
         test: Value = self.value(left[0], where)
         for cond in left[1:]:
             more = self.value(cond, where)
-            test = typed.Op("and", (test, more), "bool", test.axes | more.axes)
+            test = typed.truth("and", test, more)
         zero = typed.Const(0, load.dtype)
         return typed.Select(test, place, zero, load.dtype, test.axes | place.axes)
 
@@ -200,16 +200,14 @@ class Raised(Lanes):
             return self._unknown(expr)
         inner = inner.also(conditions)
         more = [
-            self.value(cond, inner)
-            if positive
-            else typed.Op("not", (self.value(cond, inner),), "bool", frozenset(cond.axes))
+            self.value(cond, inner) if positive else typed.truth("not", self.value(cond, inner))
             for cond, positive in sorted(conditions - whole, key=str)
         ]
         value = self.value(arg, inner)
         axes = typed.axes_of(value, *more) - {index}
         test: Value = typed.Const(1, "bool")
         for each in more:
-            test = typed.Op("and", (test, each), "bool", test.axes | each.axes)
+            test = typed.truth("and", test, each)
         if more and expr.kind == "min" and inner.at(self.position(arg)) == index:
             missing = typed.Const(LIMITS["i64"][1], "i64")
             return typed.Reduce("first", index, test, missing, "i64", axes)
@@ -303,7 +301,7 @@ class Raised(Lanes):
         reading, found = self.reading, list[Condition]()
         for cond, positive in sorted(where.known, key=str):
             value = self.value(cond, where)
-            found.append(reading.condition(value if positive else _not(value)))
+            found.append(reading.condition(value if positive else typed.truth("not", value)))
             found += reading.declared((value,))
             if positive:
                 self._witness(cond, where)
@@ -350,7 +348,3 @@ _NEUTRAL: dict[str, Callable[[DType], int]] = {
     "min": lambda dtype: LIMITS[dtype][1],
     "max": lambda dtype: LIMITS[dtype][0],
 }
-
-
-def _not(value: Value) -> Value:
-    return typed.Op("not", (value,), "bool", value.axes)

@@ -46,22 +46,6 @@ class Outcome:
     stored: dict[str, list[Array]]
 
 
-def run(
-    kernel: Kernel,
-    args: Mapping[str, float],
-    tensors: Tensors,
-    *,
-    undefined: Tensors | None = None,
-    seed: int = 0,
-    warps: int = 2,
-    watched: bool = True,
-) -> Outcome:
-    """Run a kernel once; `Runner.run` says how."""
-    return Runner(kernel).run(
-        args, tensors, undefined=undefined, seed=seed, warps=warps, watched=watched
-    )
-
-
 class Runner:
     """A kernel that can be run; it is checked once."""
 

@@ -145,7 +145,9 @@ class Env:
 def _function(op: str, rounds: str, dtype: DType) -> Callable[..., Any]:
     """An operator on operands of one type."""
     operator = OPERATORS[op]
-    plain, exact = operator.numpy, operator.exact
+    exact = operator.exact
+    plain = operator.numpy or exact
+    assert plain is not None, "a row has one of the two"
     if operator.takes == "integers":
         return functools.partial(_divided, op, rounds)
     if dtype in LITERALS and exact is not None:

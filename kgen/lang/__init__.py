@@ -13,7 +13,7 @@ reading order:
 - `check.py`: a whole group; `host.py`: what is known before a launch; `stores.py`; `uses.py`: what nothing
   uses; `schedule.py`; `eager.py`.
 - `typed.py`: the trees. `code.py`, `text.py`: expression text with the fewest parentheses, and trees as
-  specs.
+  specs. `names.py`: fresh names.
 - `fuse.py`: two groups as one; `substitute.py`: typed values in other terms.
 
 A tree is finite and shared: a use of a let is a `Ref`, its own tree stands once in `Group.lets`, in the

@@ -197,40 +197,37 @@ class _Checker:
 
     def _cyclic(self) -> bool:
         """Report sizes and scalars whose ranges or definitions go round in a circle."""
-        texts = {name.value: (name, [text]) for name, text in self.spec.sizes}
+        names = {name.value: name for name, _ in self.spec.sizes}
+        names |= {each.name.value: each.name for each in self.spec.scalars}
+        waiting = {name.value: self._needs(text) for name, text in self.spec.sizes}
         for each in self.spec.scalars:
             ends = [text for text in (each.values, each.default) if text is not None]
-            texts[each.name.value] = (each.name, ends)
-        needs = {
-            name: {word for text in found for word in _WORD.findall(text.value) if word in texts}
-            for name, (_, found) in texts.items()
-        }
-        waiting = dict(needs)
+            waiting[each.name.value] = set().union(*map(self._needs, ends))
         while ready := [name for name, need in waiting.items() if not need & set(waiting)]:
             for name in ready:
                 del waiting[name]
         for name in waiting:
             self.report.add(
                 "cyclic-let",
-                texts[name][0].span,
+                names[name].span,
                 f"the range of `{name}` depends on `{name}` itself",
             )
         return bool(waiting)
+
+    def _needs(self, text: Text) -> set[str]:
+        """The sizes and scalars that a text names."""
+        declared = {name.value for name, _ in self.spec.sizes}
+        declared |= {each.name.value for each in self.spec.scalars}
+        return declared.intersection(_WORD.findall(text.value))
 
     def _declare(self) -> None:
         scope, spec = self.scope, self.spec
         texts = {name.value: text for name, text in spec.sizes}
         static = {name for name, text in texts.items() if is_static(text)}
-        grown = True
-        while grown:  # a size derived from static sizes only is static
-            grown = False
-            for name, text in texts.items():
-                if name not in static and is_derived(text):
-                    expr = syntax.parse(text, Report())
-                    names = _names(expr) if expr is not None else {""}
-                    if names <= static and names:
-                        static.add(name)
-                        grown = True
+        derived = {name: self._needs(text) for name, text in texts.items() if is_derived(text)}
+        # A size derived from static sizes only is static.
+        while more := {n for n, need in derived.items() if need and need <= static} - static:
+            static |= more
         for name in texts:
             scope.params[name] = "int" if name in static else "i64"
         for each in spec.scalars:
@@ -426,17 +423,6 @@ class _Checker:
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _SCALAR_TYPES = ("i32", "i64", "f32", "static")
-
-
-def _names(expr: Expr | None) -> set[str]:
-    match expr:
-        case Name(id):
-            return {id}
-        case syntax.Apply(_, args) | Call(_, _, args):
-            return set().union(*(_names(arg) for arg in args)) if args else set()
-        case Item(base, items):
-            return {base.id}.union(*(_names(item) for item in items))
-    return set()
 
 
 def _nearest_type(name: str, known: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@ operator means on a backend stands in operators.py.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -60,6 +61,12 @@ def infix(symbol: str, a: Code, b: Code) -> Code:
     binds = _BINDS[symbol]
     left = binds + 1 if binds == COMPARE else binds
     return Code(f"{a.at(left)} {symbol} {b.at(binds + 1)}", binds)
+
+
+def folded(symbol: str, codes: Iterable[Code]) -> Code:
+    """`a + b + c`, from the left; of nothing 1."""
+    first, *rest = [*codes] or [number(1)]
+    return functools.reduce(lambda a, b: infix(symbol, a, b), rest, first)
 
 
 def joined(symbol: str, codes: Iterable[Code]) -> Code:

@@ -46,6 +46,7 @@ from kgen.lang.typed import (
     index_of,
     is_host,
     rebuilt,
+    truth,
     walk,
 )
 
@@ -100,18 +101,7 @@ def without(group: Group, tensors: Collection[str]) -> Group:
     side = Rewriter(names, group.lets, renames=True, absent=tensors)
     here = {index: index_of(index) for index in group.extents}
 
-    def at(value: Value) -> Value:
-        return side.at(value, here)
-
-    stores = tuple(
-        replace(
-            each,
-            items=tuple(map(at, each.items)),
-            value=at(each.value),
-            when=at(each.when) if each.when is not None else None,
-        )
-        for each in group.stores
-    )
+    stores = tuple(each.changed(lambda value: side.at(value, here)) for each in group.stores)
     made = replace(
         group,
         eager=tuple(replace(each, without=tuple(sorted(tensors))) for each in group.eager),
@@ -163,7 +153,7 @@ class _Fusion:
         stores = [*(each for each in ones if self._stays(each, twos)), *twos]
         when, whens = first.when, [each for each in (first.when, second.when) if each is not None]
         if first.when != second.when:
-            when = _op("or", *whens) if len(whens) == 2 else None
+            when = truth("or", *whens) if len(whens) == 2 else None
         groups = list(zip(where, (first, second), strict=True))
         hashed = f"{first.sha256} {second.sha256} {name} {through}"
         fused = replace(
@@ -306,9 +296,8 @@ class _Fusion:
         self, side: Rewriter, store: Store, where: dict[str, Index], launched: Value | None
     ) -> Store:
         """A store of a group, only where the group is `launched`."""
-        items = tuple(side.at(item, where) for item in store.items)
-        value = side.at(store.value, where)
-        when = side.at(store.when, where) if store.when is not None else None
+        store = store.changed(lambda value: side.at(value, where))
+        items, value, when = store.items, store.value, store.when
         if len(axes_of(*items)) != len(store.axes):
             what = "what the first group stores does not vary with all of their indices"
             message = f"`{store.target_text}` would be one place for several points, since {what}"
@@ -404,12 +393,16 @@ class _Fusion:
                     return None  # that index has no such value
                 if isinstance(item, Const) and isinstance(place, Const):
                     return None
-                conditions.append(_op("eq", cast(item, "i64"), _whole(place)))
+                conditions.append(truth("eq", cast(item, "i64"), _whole(place)))
             elif isinstance(index, Index) and index.name not in where:
                 at = cast(item, "i64")
                 if offset is not None:
                     known = base if same == offset else None
-                    at = cast(known, "i64") if known else _op("sub", at, _whole(offset))
+                    at = (
+                        cast(known, "i64")
+                        if known
+                        else Op("sub", (at, _whole(offset)), "i64", at.axes)
+                    )
                 if not isinstance(at, Const):
                     at = self.names.named(at, f"{index.name}_at", span)
                 where[index.name] = at
@@ -418,8 +411,8 @@ class _Fusion:
                     return None  # it is just past the last one
                 if isinstance(at, Index) and self._known(extents[at.name]) == extent:
                     continue
-                above = [_op("lt", at, _whole(extents[index.name]))]
-                inside = [_op("and", _op("le", Const(0, "int"), at), *above)]
+                above = [truth("lt", at, _whole(extents[index.name]))]
+                inside = [truth("and", truth("le", Const(0, "int"), at), *above)]
                 conditions += inside if offset else above if self._known(dim) != extent else []
             elif index is not None:
                 message = f"`{text}` may be where `{store.target_text}` has stored"
@@ -475,8 +468,7 @@ class _Fusion:
         """A group with what it needs, and with how its tensors are used now."""
         needed = {each.name for each in _parts(group, deep=True) if isinstance(each, Ref)}
         group = replace(group, lets={n: let for n, let in group.lets.items() if n in needed})
-        places = [Load(s.tensor, s.items, s.value.dtype, s.axes) for s in group.stores]
-        parts, read = {*_parts(group), *places}, _loaded(group)
+        parts, read = {*_parts(group), *(store.place for store in group.stores)}, _loaded(group)
         used = axes_of(*parts) | {each.index for each in parts if isinstance(each, Reduce | Scan)}
         order = sorted(group.extents, key=lambda index: index in group.twins)  # kgen's own last
         stored = {store.tensor for store in group.stores}
@@ -562,16 +554,14 @@ def _launched(group: Group, other: Group) -> Group:
         return group
     for store in group.stores:
         extents = [group.extents[index] for index in store.axes]
-        if when not in [_op("gt", each, Const(0, "int")) for each in extents]:
+        if when not in [truth("gt", each, Const(0, "int")) for each in extents]:
             return group
     return replace(group, when=when)
 
 
 def _parts(group: Group, *, deep: bool = False) -> Iterable[Value]:
     """Everything that stores and lets are made of; `deep`: that stores are made of, through lets."""
-    roots = [] if deep else [let.value for let in group.lets.values()]
-    for store in group.stores:
-        roots += [*store.items, store.value, *([store.when] if store.when is not None else [])]
+    roots = (value for store in group.stores for value in store.values) if deep else group.values
     return (each for root in roots for each in walk(root, group.lets if deep else {}))
 
 
@@ -587,11 +577,6 @@ def _choice(cond: Value, then: Value, other: Value) -> Select:
 def _whole(value: Value) -> Value:
     """A number beside one of type i64."""
     return value if value.dtype == "int" else cast(value, "i64")
-
-
-def _op(op: str, *args: Value) -> Op:
-    """A difference of i64, or a condition."""
-    return Op(op, args, "i64" if op == "sub" else "bool", axes_of(*args))
 
 
 def _narrowed(a: _Declared, b: _Declared) -> _Declared:

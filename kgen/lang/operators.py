@@ -25,8 +25,8 @@ class Operator:
     `takes`: numbers, integers, floats, conditions, anything (numbers or conditions) or quotient (numbers,
     integers as f32). `compares`: it gives a condition, else the operands' type. `leaves`: its result may be
     outside the operands' integer type. `exact`: on whole numbers of any length, None where it is of floats.
-    `interval`: of the operands' intervals; whole numbers. `numpy`: on arrays. The rest are
-    texts: in a spec (and of numbers known at compile time), in a Triton kernel and in torch, there
+    `interval`: of the operands' intervals; whole numbers. `numpy`: on arrays, where `exact` won't do. The
+    rest are texts: in a spec (and of numbers known at compile time), in a Triton kernel and in torch, there
     for integers and conditions and for f32. `torch_bound`: of integers, a tensor and a number of Python's,
     where that is written otherwise.
     """
@@ -37,12 +37,12 @@ class Operator:
     spec: Form
     exact: Callable[..., int] | None
     interval: Callable[..., Interval] | None
-    numpy: Callable[..., Any]
     triton: Form
     torch: Form
     triton_floats: Form
     torch_floats: Form
     torch_bound: Form | None = None
+    numpy: Callable[..., Any] | None = None
     compares: bool = False
     leaves: bool = False
     variadic: bool = False
@@ -151,7 +151,6 @@ ROWS: Final = (
         takes="numbers",
         exact=operator.add,
         interval=lambda a, b: (a[0] + b[0], a[1] + b[1]),
-        numpy=lambda a, b: a + b,
         leaves=True,
         **_between("+"),
     ),
@@ -160,7 +159,6 @@ ROWS: Final = (
         takes="numbers",
         exact=operator.sub,
         interval=lambda a, b: (a[0] - b[1], a[1] - b[0]),
-        numpy=lambda a, b: a - b,
         leaves=True,
         **_between("-"),
     ),
@@ -169,7 +167,6 @@ ROWS: Final = (
         takes="numbers",
         exact=operator.mul,
         interval=lambda a, b: _corners(operator.mul, a, b),
-        numpy=lambda a, b: a * b,
         leaves=True,
         **_between("*"),
     ),
@@ -187,7 +184,6 @@ ROWS: Final = (
         takes="integers",
         exact=operator.floordiv,
         interval=_quotient,
-        numpy=lambda a, b: a // b,
         leaves=True,
         **_between("//") | {"triton": _calls("floor_div")},
     ),
@@ -196,7 +192,6 @@ ROWS: Final = (
         takes="integers",
         exact=operator.mod,
         interval=_remainder,
-        numpy=lambda a, b: a % b,
         **_between("%") | {"triton": _calls("floor_mod")},
     ),
     Operator(
@@ -206,7 +201,6 @@ ROWS: Final = (
         takes="numbers",
         exact=operator.neg,
         interval=lambda a: (-a[1], -a[0]),
-        numpy=lambda a: -a,
         spec=_prefix("-"),
         triton=_prefix("-"),
         torch=_prefix("-"),
@@ -221,7 +215,6 @@ ROWS: Final = (
         takes="numbers",
         exact=abs,
         interval=_magnitude,
-        numpy=abs,
         spec=_calls("abs"),
         triton=_calls("tl.abs"),
         torch=_methods("abs"),
@@ -248,7 +241,6 @@ ROWS: Final = (
         takes="numbers",
         exact=operator.lt,
         interval=lambda a, b: _truth(a[0] >= b[1], a[1] < b[0]),
-        numpy=lambda a, b: a < b,
         compares=True,
         **_between("<"),
     ),
@@ -257,7 +249,6 @@ ROWS: Final = (
         takes="numbers",
         exact=operator.le,
         interval=lambda a, b: _truth(a[0] > b[1], a[1] <= b[0]),
-        numpy=lambda a, b: a <= b,
         compares=True,
         **_between("<="),
     ),
@@ -266,7 +257,6 @@ ROWS: Final = (
         takes="numbers",
         exact=operator.gt,
         interval=lambda a, b: _truth(a[1] <= b[0], a[0] > b[1]),
-        numpy=lambda a, b: a > b,
         compares=True,
         **_between(">"),
     ),
@@ -275,7 +265,6 @@ ROWS: Final = (
         takes="numbers",
         exact=operator.ge,
         interval=lambda a, b: _truth(a[1] < b[0], a[0] >= b[1]),
-        numpy=lambda a, b: a >= b,
         compares=True,
         **_between(">="),
     ),
@@ -284,7 +273,6 @@ ROWS: Final = (
         takes="anything",
         exact=operator.eq,
         interval=lambda a, b: _truth(a[1] < b[0] or b[1] < a[0], a[0] == a[1] == b[0] == b[1]),
-        numpy=lambda a, b: a == b,
         compares=True,
         **_between("=="),
     ),
@@ -293,7 +281,6 @@ ROWS: Final = (
         takes="anything",
         exact=operator.ne,
         interval=lambda a, b: _truth(a[0] == a[1] == b[0] == b[1], a[1] < b[0] or b[1] < a[0]),
-        numpy=lambda a, b: a != b,
         compares=True,
         **_between("!="),
     ),

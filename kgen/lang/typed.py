@@ -7,7 +7,7 @@ shared through `Ref`, a use of a let, whose own tree stands in `Group.lets`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
@@ -262,6 +262,22 @@ class Store:
     span: Span
     value_span: Span
 
+    @property
+    def place(self) -> Load:
+        """Where it stores, as a load of the value's type."""
+        return Load(self.tensor, self.items, self.value.dtype, self.axes)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """The values that it is made of: its place, what is stored, its condition."""
+        return (*self.items, self.value, *((self.when,) if self.when is not None else ()))
+
+    def changed(self, change: Callable[[Value], Value]) -> Store:
+        """The same store, each of its values changed."""
+        items, value = tuple(map(change, self.items)), change(self.value)
+        when = change(self.when) if self.when is not None else None
+        return replace(self, items=items, value=value, when=when)
+
 
 @dataclass(frozen=True, slots=True)
 class Trusted:
@@ -329,6 +345,12 @@ class Group:
         sizes = tuple(size.name for size in self.sizes.values() if size.static)
         return sizes + tuple(scalar.name for scalar in self.scalars.values() if scalar.static)
 
+    @property
+    def values(self) -> list[Value]:
+        """The values of all lets and stores."""
+        found = [let.value for let in self.lets.values()]
+        return found + [value for store in self.stores for value in store.values]
+
     def static_extent(self, index: str) -> bool:
         """Whether the number of values of an index is known at compile time."""
         return self.extents[index].dtype == "int"
@@ -359,6 +381,11 @@ def index_of(name: str) -> Index:
 def axes_of(*values: Value) -> Axes:
     """The indices that some values vary with."""
     return NO_AXES.union(*(value.axes for value in values))
+
+
+def truth(op: str, *args: Value) -> Op:
+    """A comparison, or conditions joined: a truth value."""
+    return Op(op, args, "bool", axes_of(*args))
 
 
 def rebuilt(value: Value, parts: tuple[Value, ...]) -> Value:
@@ -395,6 +422,25 @@ def walk(value: Value, lets: dict[str, Let]) -> Iterator[Value]:
             seen.add(each.name)
             todo.append(lets[each.name].value)
         todo.extend(children(each))
+
+
+def walk_bound(roots: Iterable[Value], lets: dict[str, Let]) -> Iterator[tuple[Value, Axes]]:
+    """All that some values are made of, through lets, with the indices of the reductions around it."""
+    seen: set[tuple[str, Axes]] = set()
+    todo = [(root, NO_AXES) for root in roots]
+    while todo:
+        value, bound = todo.pop()
+        yield value, bound
+        match value:
+            case Ref(name):
+                if (name, bound) not in seen:
+                    seen.add((name, bound))
+                    todo.append((lets[name].value, bound))
+            case Reduce(_, index, arg, none):
+                todo.append((arg, bound | {index}))
+                todo += [(none, bound)] if none is not None else []
+            case _:
+                todo += [(child, bound) for child in children(value)]
 
 
 def is_host(value: Value) -> bool:

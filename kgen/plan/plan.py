@@ -22,12 +22,10 @@ from kgen.lang.typed import (
     Group,
     Load,
     Reduce,
-    Ref,
     Scan,
     Store,
-    Value,
-    children,
     walk,
+    walk_bound,
 )
 from kgen.prove.prove import Proved
 
@@ -149,11 +147,6 @@ def make_plan(proved: Proved, report: Report) -> Plan | None:
     return Plan(proved, found)
 
 
-def roots(store: Store) -> tuple[Value, ...]:
-    """The values of a store."""
-    return (*store.items, store.value, *((store.when,) if store.when is not None else ()))
-
-
 def combines_many(proved: Proved, role: Role) -> bool:
     """Whether a role's programs combine many lanes at once."""
     stores = [*role.stores, *role.once]
@@ -166,7 +159,7 @@ def _held(group: Group, role: Role) -> Iterator[frozenset[str]]:
     """The blocks that values of a role have at once: what is stored, and what is combined."""
     for store in (*role.stores, *role.once):
         every = [store.axes]
-        for root in roots(store):
+        for root in store.values:
             for each in walk(root, group.lets):
                 every += [each.arg.axes | {each.index}] if isinstance(each, Reduce | Scan) else []
         for axes in every:
@@ -182,7 +175,7 @@ def _largest(every: Iterable[frozenset[str]]) -> tuple[tuple[str, ...], ...]:
 
 def bound(group: Group, store: Store) -> Axes:
     """The indices that reductions and scans in a store run over."""
-    values = (each for root in roots(store) for each in walk(root, group.lets))
+    values = (each for root in store.values for each in walk(root, group.lets))
     return frozenset(each.index for each in values if isinstance(each, Reduce | Scan))
 
 
@@ -286,7 +279,7 @@ class _Planner:
         """The indices that choose a tensor of a list."""
         lists = self.proved.lengths
         found = set(store.items[0].axes) if store.tensor in lists else set()
-        for root in roots(store):
+        for root in store.values:
             for each in walk(root, self.proved.group.lets):
                 if isinstance(each, Load) and each.tensor in lists:
                     found |= each.items[0].axes
@@ -350,22 +343,10 @@ def _check_schedule(group: Group, found: tuple[Role, ...], report: Report) -> No
 
 def scanned_by(group: Group, store: Store) -> Axes:
     """The indices that scans in a store run along, but those within a reduction over the same index."""
-    todo: list[tuple[Value, Axes]] = [(root, frozenset()) for root in roots(store)]
-    found, seen = set[str](), set[tuple[str, Axes]]()
-    while todo:
-        value, inside = todo.pop()
-        match value:
-            case Ref(name) if (name, inside) not in seen:
-                seen.add((name, inside))
-                todo.append((group.lets[name].value, inside))
-            case Reduce(_, index, arg, none):
-                todo.append((arg, inside | {index}))
-                todo += [(none, inside)] if none is not None else []
-                continue
-            case Scan(_, index) if index not in inside:
-                found.add(index)
-        todo += ((each, inside) for each in children(value))
-    return frozenset(found)
+    every = walk_bound(store.values, group.lets)
+    return frozenset(
+        v.index for v, inside in every if isinstance(v, Scan) and v.index not in inside
+    )
 
 
 def _check_loops(proved: Proved, role: Role, report: Report) -> None:
@@ -409,7 +390,7 @@ def _check_scans(group: Group, store: Store, role: Role, report: Report) -> None
             f"make `{one}` or `{others[0]}` a static size",
         )
         return
-    for root in roots(store):
+    for root in store.values:
         for outer in walk(root, group.lets):
             if not isinstance(outer, Reduce) or outer.index not in loops:
                 continue

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from kgen.diagnostics import Report, nearest
 from kgen.lang.typed import Group, Load, walk
-from kgen.plan.plan import roots
 from kgen.plan.stepnames import NAME, StepNames, StepTensor
 from kgen.plan.streams import Do, Names, Stage, every_stage, running_stages, schedule
 from kgen.spec.located import Text
@@ -148,7 +147,7 @@ class _Planner(StepNames):
             ]
             args = tuple((name, bound.get(name, name)) for name in names)
             base = {name: target.partition("[")[0] for name, target in args}
-            values = [root for store in group.stores for root in roots(store)]
+            values = [root for store in group.stores for root in store.values]
             used = [each for value in values for each in walk(value, group.lets)]
             loads = {each.tensor for each in used if isinstance(each, Load)}
             reads = frozenset(base[name] for name in loads if name in base)

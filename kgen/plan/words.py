@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kgen.diagnostics import counted
-from kgen.lang.code import Code, call, infix
+from kgen.lang.code import Code, call, folded, infix
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Group, Store
 from kgen.plan.plan import Axis, Plan, Role
@@ -39,18 +39,17 @@ def words(plan: Plan) -> Words:
 
 
 def _programs(plan: Plan) -> str:
-    total: Code | None = None
+    counts: list[Code] = []
     for role in plan.roles:
-        count: Code | None = None
+        extents: list[Code] = []
         for axis in role.program:
             extent = spec_text(plan.group.extents[axis.index])
             if axis.kind == "tile":
                 width = Code(str(axis.tile) if axis.least is None else axis.block)
                 extent = call("ceil", infix("/", extent, width))
-            count = extent if count is None else infix("*", count, extent)
-        count = count or Code("1")
-        total = count if total is None else infix("+", total, count)
-    number = str(total)
+            extents.append(extent)
+        counts.append(folded("*", extents))
+    number = str(folded("+", counts))
     shown = "1 program" if number == "1" else f"`{number}` programs"
     warps = plan.group.schedule.warps
     return f"{shown} of {counted(warps, 'warp')}" if warps is not None else shown

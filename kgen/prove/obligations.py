@@ -92,9 +92,8 @@ def _all(group: Group, contexts: Contexts) -> Iterator[Obligation]:
                     for guards, whole in contexts.variants[name]:
                         yield from _of(group, Place(let.value, guards, whole, let.span))
             if place is places[-1]:  # what is stored, after where
-                whole_place = Load(store.tensor, store.items, store.value.dtype, store.axes)
                 inner = guards_of(group, store, inside=True)
-                yield Obligation("store", whole_place, inner, True, store.span)
+                yield Obligation("store", store.place, inner, True, store.span)
             yield from _of(group, place)
 
 
@@ -104,12 +103,6 @@ def _of(group: Group, place: Place) -> Iterator[Obligation]:
             yield Obligation("load", part.value, part.guards, part.whole, part.span)
         elif _may_leave(part.value):
             yield Obligation("number", part.value, part.guards, part.whole, part.span)
-
-
-def room(load: Value, group: Group) -> tuple[tuple[Value, Value], ...]:
-    """The items of a load or place, each with the extent of its dimension."""
-    assert isinstance(load, Load)
-    return tuple(zip(load.items, group.tensors[load.tensor].shape, strict=True))
 
 
 def _may_leave(value: Value) -> bool:

@@ -18,13 +18,12 @@ from kgen.lang.typed import (
     Group,
     Load,
     Op,
-    Reduce,
     Ref,
-    Scan,
     Store,
     Tensor,
     Value,
     children,
+    walk_bound,
 )
 from kgen.prove.atoms import (
     ONE,
@@ -428,25 +427,6 @@ def _check_race(group: Group, store: Store, reads: list[Read], report: Report) -
 
 def _occurrences(group: Group, store: Store) -> list[tuple[Load, Axes]]:
     """The loads that a store's values are made of, each with the indices that are bound around it."""
-    roots = (*store.items, store.value, *((store.when,) if store.when is not None else ()))
-    found: dict[tuple[Load, Axes], None] = {}
-    seen: set[tuple[str, Axes]] = set()
-    todo: list[tuple[Value, Axes]] = [(root, NO_AXES) for root in roots]
-    while todo:
-        value, bound = todo.pop()
-        match value:
-            case Ref(name):
-                if (name, bound) not in seen:
-                    seen.add((name, bound))
-                    todo.append((group.lets[name].value, bound))
-                continue
-            case Load():
-                found[value, bound] = None
-            case Reduce(_, index, arg, none):
-                todo.append((arg, bound | {index}))
-                todo += [(none, bound)] if none is not None else []
-                continue
-            case Scan():
-                pass
-        todo += [(child, bound) for child in children(value)]
+    every = walk_bound(store.values, group.lets)
+    found = dict.fromkeys((value, bound) for value, bound in every if isinstance(value, Load))
     return sorted(found, key=lambda each: (str(each[0]), sorted(each[1])))

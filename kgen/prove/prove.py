@@ -59,7 +59,7 @@ from kgen.prove.counterexamples.search import broken, example, param_order, sear
 from kgen.prove.counterexamples.world import ImpossibleError, World
 from kgen.prove.intervals import SIZE_LIMIT
 from kgen.prove.numbers import Facts, Tag
-from kgen.prove.obligations import Kind, Obligation, obligations, room
+from kgen.prove.obligations import Kind, Obligation, obligations
 from kgen.prove.places import Laid, Undefined, check_places, check_races
 from kgen.prove.ranges import check_ranges
 from kgen.prove.reading import Reading, evaluated
@@ -210,12 +210,9 @@ def prove(group: Group, report: Report) -> Proved | None:
 def rounded_down(reading: Reading) -> frozenset[Value]:
     """The quotients and remainders of a group with an operand that may be negative."""
     group = reading.group
-    roots = [let.value for let in group.lets.values()]
-    roots += [v for s in group.stores for v in (*s.items, s.value, *((s.when,) if s.when else ()))]
-    roots += [*group.extents.values()]
     return frozenset(
         each
-        for root in roots
+        for root in (*group.values, *group.extents.values())
         for each in walk(root, {})
         if isinstance(each, Op) and each.op in ("floordiv", "mod") and each.dtype in LIMITS
         if any(
@@ -369,11 +366,8 @@ class _Prover:
                 return None
             least, most = LIMITS[value.dtype]
             return [add(bounds[0], const(least), -1), add(const(most), bounds[1], -1)]
-        goals: list[Poly] = []
-        for item, dim in room(value, reading.group):
-            place = reading.poly(item)
-            goals += [place, add(add(reading.poly(dim), place, -1), ONE, -1)]
-        return goals
+        assert isinstance(value, Load)
+        return reading.room(value)
 
     def _open(self, obligation: Obligation) -> list[tuple[bool, bool]]:
         """For each item of a load or place whether it may be negative, and whether too large."""
@@ -424,12 +418,7 @@ class _Prover:
         values = (*children(obligation.value), *(cond for cond, _ in obligation.conditions))
         # Each of them is shown by itself, or refused.
         known += [reading.inside(load) for load in evaluated(values, group)]
-        distinct = {
-            t.name: reading.poly(t.repeats) if t.repeats is not None else None
-            for t in group.tensors.values()
-            if t.distinct and t.dtype in LIMITS
-        }
-        question = Question(reading.numbers, goals, known, distinct)
+        question = Question(reading.numbers, goals, known, reading.distinct())
         verdict = question.shown()
         if verdict is not False or not obligation.whole:
             return bool(verdict)

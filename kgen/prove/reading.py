@@ -233,10 +233,23 @@ class Reading(Intervals):
 
     def inside(self, load: Load) -> Condition:
         """Whether a place is one of its tensor's."""
-        dims = self.group.tensors[load.tensor].shape
-        pairs = [(self.poly(i), self.poly(dim)) for i, dim in zip(load.items, dims, strict=True)]
-        sides = [(at_least(i), at_least(dim, add(i, ONE))) for i, dim in pairs]
-        return both(*(side for pair in sides for side in pair))
+        return both(*map(at_least, self.room(load)))
+
+    def room(self, place: Load) -> list[Poly]:
+        """What is not negative where a place is one of its tensor's: below and above each index."""
+        found: list[Poly] = []
+        for item, dim in zip(place.items, self.group.tensors[place.tensor].shape, strict=True):
+            at = self.poly(item)
+            found += [at, add(self.poly(dim), add(at, ONE), -1)]
+        return found
+
+    def distinct(self) -> dict[str, Poly | None]:
+        """The tensors of integers without a value twice, each with the one that may repeat."""
+        return {
+            t.name: self.poly(t.repeats) if t.repeats is not None else None
+            for t in self.group.tensors.values()
+            if t.distinct and t.dtype in LIMITS
+        }
 
     def last(self, index: str) -> Condition:
         """That an index is below its extent, for what is known of the extent by it."""

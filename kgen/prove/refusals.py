@@ -11,7 +11,7 @@ import contextlib
 from kgen.diagnostics import Example, Report
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Cast, Const, Group, Load, Op, Param, Value, walk
-from kgen.prove.obligations import Obligation, room
+from kgen.prove.obligations import Obligation
 
 
 def refuse(
@@ -58,7 +58,9 @@ def _index_help(
     """How to mend an index: the first of its items that is not shown."""
     at = next((n for n, (below, above) in enumerate(open_) if below or above), 0)
     below, above = open_[at]
-    item, dim = room(obligation.value, group)[at]
+    place = obligation.value
+    assert isinstance(place, Load)
+    item, dim = place.items[at], group.tensors[place.tensor].shape[at]
     index, size = _items(text)[at], str(spec_text(dim))
     guard = f"{'0 <= ' if below else ''}{index} < {size}" if above else f"{index} >= 0"
     inner = f"min({index}, {size} - 1)" if above else index

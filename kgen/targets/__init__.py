@@ -8,7 +8,6 @@ In: a `Kernel`; a `typed.Group`; a `Plan`. Out: Python text, a function each. In
   says which values Python knows, `guards.py` what is computed once and where it is read.
 - `host.py`: the numbers of a launch: how many programs, which block sizes.
 - `layout.py`: lines, wrapped as a formatter would; the only place where a spec's words are quoted.
-  `names.py`: fresh names.
 
 `reference.py` knows nothing of proofs, plans or kernels, and shares no decision with `triton.py`. An
 operator's text stands in its row of kgen/lang/operators.py, not here.

@@ -105,11 +105,8 @@ class Parts(Values):
         # What extents are made of is known at any call, so that nothing need be asked first.
         self._sized = {each for extent in group.extents.values() for each in walk(extent, {})}
         self.some = {index: self._some(extent) for index, extent in group.extents.items()}
-        roots = [let.value for let in group.lets.values()]
-        for store in group.stores:
-            roots += [store.value, *store.items, *([store.when] if store.when else [])]
         self.conds = {store.when for store in group.stores if store.when}
-        for each in (each for root in roots for each in walk(root, {})):
+        for each in (each for value in group.values for each in walk(value, {})):
             if isinstance(each, Select):
                 self.conds.add(each.cond)
         self._names: dict[Value, str] = {}

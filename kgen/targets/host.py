@@ -6,7 +6,7 @@ evaluates it in whole numbers of any length (`_runtime.Expr`).
 
 from __future__ import annotations
 
-from kgen.lang.code import Code, call, infix, number
+from kgen.lang.code import Code, call, folded, infix, number
 from kgen.lang.dtypes import LIMITS
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Cast, Group, Value
@@ -20,7 +20,7 @@ def host_text(value: Value) -> str:
 
 def programs_text(plan: Plan) -> str:
     """How many programs a launch has."""
-    return str(_folded("+", [_count(plan.group, role) for role in plan.roles]))
+    return str(folded("+", [_count(plan.group, role) for role in plan.roles]))
 
 
 def blocks_of(plan: Plan) -> dict[str, str | int]:
@@ -49,7 +49,7 @@ def combined_of(plan: Plan) -> str:
 
 def _product(several: tuple[tuple[str, ...], ...]) -> Code:
     """The largest of some products of blocks."""
-    products = [_folded("*", [Code(name) for name in names]) for names in several]
+    products = [folded("*", [Code(name) for name in names]) for names in several]
     return products[0] if len(products) == 1 else call("max", *products)
 
 
@@ -86,14 +86,7 @@ def _count(group: Group, role: Role, *, rows: bool = False) -> Code:
             extent = infix("-", infix("+", extent, width), number(1))
             extent = infix("//", extent, width)
         counts.append(extent)
-    return _folded("*", counts)
-
-
-def _folded(symbol: str, codes: list[Code]) -> Code:
-    total = codes[0] if codes else number(1)
-    for code in codes[1:]:
-        total = infix(symbol, total, code)
-    return total
+    return folded("*", counts)
 
 
 def _host(value: Value) -> Code:

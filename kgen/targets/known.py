@@ -76,15 +76,8 @@ def shared(group: Group) -> Group:
         lets[name] = replace(lets[name], value=value)
         if isinstance(value, Load | Reduce | Scan) or (value.dtype == "bool" and children(value)):
             known[value] = Ref(name, value.dtype, value.axes)
-    stores = (
-        replace(
-            store,
-            items=tuple(bare(named(item)) for item in store.items),
-            value=named(store.value),
-            when=store.when and named(store.when),
-        )
-        for store in group.stores
-    )
+    stores = [store.changed(named) for store in group.stores]
+    stores = [replace(store, items=tuple(map(bare, store.items))) for store in stores]
     trusted = tuple(replace(each, value=named(each.value)) for each in group.trusted)
     return replace(group, lets=lets, stores=tuple(stores), trusted=trusted)
 

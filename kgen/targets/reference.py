@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from kgen.lang.code import COMPARE, Code, call, joined, method, number, prefix, ternary
 from kgen.lang.dtypes import FLOATS, LITERALS, DType, torch_type
+from kgen.lang.names import fresh
 from kgen.lang.operators import OPERATORS, SCANS
 from kgen.lang.typed import (
     NO_AXES,
@@ -50,7 +51,6 @@ from kgen.targets.guards import (
 )
 from kgen.targets.known import shared
 from kgen.targets.layout import docstring, wrap
-from kgen.targets.names import Names
 
 _SHORT = 24  # characters of a condition that is written out wherever it is asked for
 _LONG = 40  # characters of what is used once, beyond which it gets a name
@@ -85,16 +85,16 @@ class _Reference:
     lines: list[str] = field(default_factory=list)
     codes: dict[Key, Code] = field(default_factory=dict)  # of the parts
     used: set[str] = field(default_factory=set)  # sizes, scalars, indices and the device
-    names: Names = field(init=False)
+    names: set[str] = field(init=False)
     local: dict[str, str] = field(init=False)
     device: str = field(init=False)
     trunks: set[Value] = field(init=False)
 
     def __post_init__(self) -> None:
         group = self.group
-        self.names = Names({"torch", *group.sizes, *group.scalars, *group.tensors})
-        self.local = {name: self.names.fresh(name) for name in (*group.extents, *group.lets)}
-        self.device = self.names.fresh("device")
+        self.names = {"torch", *group.sizes, *group.scalars, *group.tensors}
+        self.local = {name: fresh(name, self.names) for name in (*group.extents, *group.lets)}
+        self.device = fresh("device", self.names)
         values = [let.value for let in group.lets.values()] + [s.value for s in group.stores]
         self.trunks = {value.arg if isinstance(value, Cast) else value for value in values}
 
@@ -150,7 +150,7 @@ class _Reference:
         self.codes[key] = code if inline else self._named(code, self._hint(key, part), part.lazy)
 
     def _named(self, code: Code, hint: str, lazy: Term = NO_FACTS) -> Code:
-        return self._assigned(code, self.names.fresh(hint), lazy)
+        return self._assigned(code, fresh(hint, self.names), lazy)
 
     def _assigned(self, code: Code, name: str, lazy: Term, comment: str = "") -> Code:
         """A variable for some text; it is None where Python knows that nobody reads it."""

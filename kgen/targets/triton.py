@@ -36,13 +36,13 @@ from kgen.kernel.ir import (
     Var,
     every,
 )
-from kgen.lang.code import ATOM, Code, call, infix, method, number
+from kgen.lang.code import ATOM, Code, call, folded, infix, method, number
 from kgen.lang.dtypes import FLOATS, LIMITS, LITERALS, NARROW_FLOATS, DType, own_type, triton_type
+from kgen.lang.names import fresh
 from kgen.lang.operators import OPERATORS, compile_time
 from kgen.lang.typed import Group, Tensor
 from kgen.targets.helpers import HELPERS, IN_LAUNCH
 from kgen.targets.layout import docstring, wrap
-from kgen.targets.names import Names
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +98,11 @@ def emit(kernel: Kernel, group: Group) -> Printed:
         lines += [f"    {line}" for line in printer.body(kernel.roles[0], None)]
     else:
         lines.append("    pid = tl.program_id(0)")
-        names, ends = Names({*used.names, *(each.name for each in params)}), ["0"]
+        names, ends = {*used.names, *(each.name for each in params)}, ["0"]
         for at, role in enumerate(kernel.roles[:-1]):
             count = printer.code(role.programs)
             total = Code(count.text, count.binds) if at == 0 else infix("+", Code(ends[at]), count)
-            ends.append(names.fresh(f"end_{at}"))
+            ends.append(fresh(f"end_{at}", names))
             lines.append(f"    {ends[-1]} = {total}")
         for at, role in enumerate(kernel.roles):
             first, last = at == 0, at == len(kernel.roles) - 1
@@ -335,18 +335,10 @@ class _Printer:
         address = method(call("pick", at, chosen.tensor), "to", pointer)
         lines = [f"{var.name} = {address}"]
         for dim in sorted(self.used.strides(tensor)):
-            name = self._fresh(f"{var.name}_stride_{dim}")
+            name = fresh(f"{var.name}_stride_{dim}", self.names)
             self.strides[var.name, dim] = Var(name, "i64", chosen.axes)
             lines.append(f"{name} = {call('pick', at, f'{tensor.name}_stride_{dim}')}")
         return lines
-
-    def _fresh(self, hint: str) -> str:
-        name, number = hint, 1
-        while name in self.names:
-            number += 1
-            name = f"{hint}_{number}"
-        self.names.add(name)
-        return name
 
     def _pointer(
         self, tensor: str, chosen: Expr | None, items: tuple[Expr, ...], axes: Axes
@@ -382,20 +374,9 @@ class _Printer:
         """All of some conditions together, as one with `axes`."""
         blocks = [each for each in conditions if each.axes]
         flags = [each for each in conditions if not each.axes]
-        total: Code | None = None
-        for each in blocks:
-            code = self._at(each, axes)
-            total = code if total is None else infix("&", total, code)
-        flag: Code | None = None
-        for each in flags:
-            code = self.code(each)
-            flag = code if flag is None else infix("&", flag, code)
-        if total is None or flag is None:
-            found = total or flag
-            assert found is not None
-            return found
-        self.helpers.add("both")
-        return call("both", total, flag)
+        both = [[self._at(each, axes) for each in blocks], [self.code(each) for each in flags]]
+        codes = [folded("&", each) for each in both if each]
+        return self._help("both", *codes) if len(codes) == 2 else codes[0]
 
     # Values.
 
@@ -474,8 +455,12 @@ class _Printer:
 
     def _flag(self, code: Code) -> Code:
         """What holds for all lanes, beside what holds for each."""
-        self.helpers.add("flag")
-        return call("flag", code)
+        return self._help("flag", code)
+
+    def _help(self, name: str, *args: Code) -> Code:
+        """A call of a helper."""
+        self.helpers.add(name)
+        return call(name, *args)
 
     def _shape(self, axes: Axes) -> Code:
         names = [self.widths[axis].text for axis in axes]
@@ -511,11 +496,9 @@ class _Printer:
         if source == target:
             return code
         if source == "bf16":
-            self.helpers.add("bf16_to_f32")
-            return self._convert(call("bf16_to_f32", code), "f32", target)
+            return self._convert(self._help("bf16_to_f32", code), "f32", target)
         if target == "bf16":
-            self.helpers.add("f32_to_bf16")
-            return call("f32_to_bf16", self._convert(code, source, "f32"))
+            return self._help("f32_to_bf16", self._convert(code, source, "f32"))
         return method(code, "to", triton_type(target))
 
     def _operated(self, expr: Op) -> Code:
@@ -526,8 +509,7 @@ class _Printer:
                 isinstance(args[0], Num) and args[0].value and op == "neg"
             ):
                 return code
-            self.helpers.add("rounded")
-            return call("rounded", code)
+            return self._help("rounded", code)
         row = OPERATORS[op]
         dtype = next((arg.dtype for arg in args if arg.dtype not in LITERALS), "i64")
         if dtype in FLOATS:
@@ -548,8 +530,7 @@ class _Printer:
         if op in ("and", "or") and {bool(arg.axes) for arg in args} == {True, False}:
             block, flag = sorted(args, key=lambda each: not each.axes)
             name = "both" if op == "and" else "either"
-            self.helpers.add(name)
-            return call(name, self._at(block, axes), self.code(flag))
+            return self._help(name, self._at(block, axes), self.code(flag))
         given = [self._at(each, axes) for each in self._widened(args)]
         if all(map(_static, args)):
             given[0] = self._constant(given[0], dtype)
@@ -609,17 +590,16 @@ class _Printer:
         """The float sum of one order: the axis last, the others as rows."""
         block, left = self.widths[axis], tuple(a for a in axes if a != axis)
         if not left:
-            self.helpers.add("tree_sum")
-            return call("tree_sum", each, block)
-        self.helpers.add("tree_sum_rows")
+            return self._help("tree_sum", each, block)
         if axes[-1] != axis:
             order = [axes.index(a) for a in (*left, axis)]
             each = call("tl.permute", each, f"({', '.join(map(str, order))})")
         rows = Code(" * ".join(self.widths[a].text for a in left))
         if len(left) == 1:
-            return call("tree_sum_rows", each, rows, block)
+            return self._help("tree_sum_rows", each, rows, block)
         flat = call("tl.reshape", each, f"({rows}, {block})")
-        return call("tl.reshape", call("tree_sum_rows", flat, rows, block), self._shape(left))
+        summed = self._help("tree_sum_rows", flat, rows, block)
+        return call("tl.reshape", summed, self._shape(left))
 
 
 def _uses(expr: Expr, names: set[str]) -> bool:

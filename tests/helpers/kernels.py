@@ -5,12 +5,14 @@ Axes are in the order of the alphabet; the block of an axis `k` is `LANES_k` wid
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from kgen.kernel import ir
-from kgen.kernel.run import Outcome, run
+from kgen.kernel.memory import Tensors
+from kgen.kernel.run import Outcome, Runner
 from kgen.kernel.values import HELD
 from kgen.lang.dtypes import LITERALS
 from kgen.lang.operators import OPERATORS
@@ -18,6 +20,11 @@ from kgen.lang.operators import OPERATORS
 R = ir.Arg("R", "i32")
 K = ir.Arg("K", "int")
 NUMPY = HELD
+
+
+def run(kernel: ir.Kernel, args: Mapping[str, float], tensors: Tensors, **options: Any) -> Outcome:
+    """Run a kernel once; `Runner.run` says how."""
+    return Runner(kernel).run(args, tensors, **options)
 
 
 def num(value: float, dtype: str = "int") -> ir.Num:

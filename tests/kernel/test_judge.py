@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kernels import run
 
 from kgen.diagnostics import Report
 from kgen.kernel import ir
@@ -13,7 +14,6 @@ from kgen.kernel.faults import OutsideError, RaceError
 from kgen.kernel.ir import Bind, Cast, Kernel, Loop, Num, Op
 from kgen.kernel.judge import UnsafeError, judge
 from kgen.kernel.make import make
-from kgen.kernel.run import run
 from kgen.lang.check import check
 from kgen.lang.typed import Group
 from kgen.plan.plan import make_plan

@@ -20,6 +20,7 @@ from kernels import (
     num,
     op,
     reduce,
+    run,
     scan,
     select,
     spread,
@@ -30,7 +31,7 @@ from kernels import (
 from kgen.kernel import ir
 from kgen.kernel.faults import CallError, MissingError, OutsideError
 from kgen.kernel.ir import Arg, Branch, Carried, Check, Chosen, Loop, Merged, Var
-from kgen.kernel.run import Note, Runner, run
+from kgen.kernel.run import Note, Runner
 
 SEEDS = range(12)
 

@@ -17,6 +17,7 @@ from kernels import (
     load,
     num,
     op,
+    run,
     spread,
     store,
     var,
@@ -25,7 +26,7 @@ from kernels import (
 from kgen.kernel import ir
 from kgen.kernel.faults import BarrierError, DoubleStoreError, RaceError
 from kgen.kernel.ir import Barrier, Branch, Chosen, Var
-from kgen.kernel.run import Runner, run
+from kgen.kernel.run import Runner
 
 SEEDS = range(12)
 

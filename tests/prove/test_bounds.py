@@ -11,11 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kgen.lang.typed import Group, Load
-from kgen.prove.atoms import (
-    ONE,
-    add,
-)
-from kgen.prove.obligations import room
 from kgen.prove.reading import Reading
 
 SIZES = {"R": "0 .. 300", "S": "1 .. 300", "Q": "static 1 .. 12", "P": "R .. 4096", "T": "3 .. 300"}
@@ -60,11 +55,7 @@ def inside(group: Group) -> bool:
     load, reading = load_of(group), Reading(group)
     known = [*reading.declared(load.items), *(reading.last(index) for index in sorted(load.axes))]
     facts = reading.numbers.facts((condition, None) for condition in known)
-    goals = []
-    for item, dim in room(load, group):
-        place = reading.poly(item)
-        goals += [place, add(add(reading.poly(dim), place, -1), ONE, -1)]
-    return all(reading.numbers.shows(goal, facts) is not None for goal in goals)
+    return all(reading.numbers.shows(goal, facts) is not None for goal in reading.room(load))
 
 
 def machines(machine, group: Group, text: str) -> Iterator[object]:
