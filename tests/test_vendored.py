@@ -126,9 +126,7 @@ CHANGES = {
 @pytest.mark.parametrize(
     "name",
     [
-        each
-        if each == "kernels.py"
-        else pytest.param(each, marks=pytest.mark.slow)
+        each if each == "kernels.py" else pytest.param(each, marks=pytest.mark.slow)
         for each in CHANGES
     ],
 )
