@@ -9,6 +9,8 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -319,7 +321,9 @@ def register(*operators: Operator) -> dict[str, Operator]:
 
 def _library(name: str) -> torch.library.Library:
     """A namespace that is not taken, named `name` if possible."""
-    for number in range(1, 1000):
+    for number in itertools.count(1):
+        # Packages that are imported again and again, as in tests, don't look for a number.
+        end = "" if number == 1 else f"_{number}" if number < 10 else f"_{os.urandom(6).hex()}"
         with contextlib.suppress(RuntimeError):
-            return torch.library.Library(name if number == 1 else f"{name}_{number}", "DEF")
-    raise RuntimeError(f"{name} is registered too often")
+            return torch.library.Library(name + end, "DEF")
+    raise AssertionError("a number is free")
