@@ -1,4 +1,5 @@
-# make demo    builds specs/, runs every group beside the chain that it replaces, then a decode loop around the step
+# make demo    builds specs/, runs every group beside the chain that it replaces, then a decode loop around the step;
+#              on a GPU then us a step at the sizes of Kimi K3
 # make test    runs the tests
 # make test-all   those too that take long: faults made on purpose, more targets, two ranks
 # make check   all that CI checks: lint, types, generated files up to date, tests
@@ -28,6 +29,7 @@ ifneq ($(VENV),none)
 endif
 	$(RUN) examples/groups.py
 	$(RUN) examples/dspark_decode/run.py
+	$(RUN) examples/dspark_decode/at_k3.py
 
 test: $(READY)
 	$(RUN) -m pytest -n $(WORKERS)
