@@ -1,8 +1,9 @@
-# make demo    builds specs/, runs every group beside the chain that it replaces, then a decode loop around the step
-# make test    runs the tests
+# make demo       builds specs/, runs every group beside the chain that it replaces, then a decode loop around the step;
+#                 on a GPU then us a step at the sizes of Kimi K3
+# make test       runs the tests
 # make test-all   those too that take long: faults made on purpose, more targets, two ranks
-# make check   all that CI checks: lint, types, generated files up to date, tests
-# make bless   accepts what the specs and the bad specs' messages have become, and shows the difference
+# make check      all that CI checks: lint, types, generated files up to date, tests
+# make bless      accepts what the specs and the bad specs' messages have become, and shows the difference
 #
 # A first run makes .venv with the pinned tools; only Python 3.10 or later is needed. With VENV=none the
 # interpreter PYTHON is used as it is, and the demo runs on the committed generated/: it needs torch,
@@ -19,8 +20,12 @@ RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 endif
 
-.PHONY: demo test test-all check bless
-.DEFAULT_GOAL := check
+.PHONY: help demo test test-all check bless
+.DEFAULT_GOAL := help
+
+# The comment above, up to its first line that isn't one.
+help:
+	@sed -n -e '/^#/!q' -e 's/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))
 
 demo: $(READY)
 ifneq ($(VENV),none)
@@ -28,6 +33,7 @@ ifneq ($(VENV),none)
 endif
 	$(RUN) examples/groups.py
 	$(RUN) examples/dspark_decode/run.py
+	$(RUN) examples/dspark_decode/at_k3.py
 
 test: $(READY)
 	$(RUN) -m pytest -n $(WORKERS)

@@ -6,12 +6,14 @@ import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from examples.dspark_decode import run
+from examples.dspark_decode import at_k3, run
 from examples.dspark_decode.engine import Engine, Request
 from examples.dspark_decode.model import Sizes, Target
 from examples.dspark_decode.pages import Pages
@@ -401,6 +403,68 @@ def test_the_table(monkeypatch, capsys):
     table = capsys.readouterr().out.splitlines()
     assert [line.split("|")[0].strip() for line in table[2:6]] == list(run.SETTINGS)
     assert all("as eager" in line for line in table[2:6])
+
+
+@pytest.mark.parametrize(
+    "arguments, gpus, ranks, expected",
+    [
+        ("", 0, 1, False),
+        ("", 1, 1, True),
+        ("--no-graph", 1, 1, False),
+        ("", 2, 2, False),
+        ("--graph", 2, 2, True),
+    ],
+)
+def test_one_rank_on_a_gpu_replays_graphs(arguments, gpus, ranks, expected, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["run.py", *arguments.split()])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setenv("WORLD_SIZE", str(ranks))
+    options, _ = run._options()
+    assert options.graph is expected
+
+
+def test_what_is_saved(capsys):
+    def row(setting, microseconds):
+        return run.Row(setting, [[1]], [[1]], "", Counter(), 1, 1, microseconds)
+
+    options = SimpleNamespace(json=False, requests=1, tokens=1, graph=True)
+    rows = [row("eager", 608.0), row("fused", 501.5)]
+    run._report(options, rows, Sizes(), torch.device("cpu"), Ranks(), [])
+    table = capsys.readouterr().out.splitlines()
+    assert [line.split("|")[-1].strip() for line in table[2:4]] == ["0.0", "106.5"]
+
+
+def test_sizes_of_k3_without_a_gpu():
+    """Small sizes on a CPU, a process of its own; and the one line that says where times are."""
+    command = [sys.executable, str(ROOT / "examples/dspark_decode/at_k3.py")]
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(ROOT)}
+    run = {"env": environment, "capture_output": True, "text": True}
+    dry = subprocess.run([*command, "--dry-run"], check=False, **run)
+    assert dry.returncode == 0, dry.stderr
+    rows = [line.split(" | ") for line in dry.stdout.splitlines() if line.count(" | ") == 4]
+    groups = [row[0].strip() for row in rows if row[-1].startswith("yes")]
+    assert groups == list(
+        json.loads((ROOT / "generated/dspark/manifest.json").read_text())["groups"]
+    )
+    assert "only the groups" in dry.stdout
+    bare = subprocess.run(command, check=False, **run)
+    assert bare.returncode == 0
+    assert bare.stdout.count("\n") == 1
+    assert "docs/performance.md" in bare.stdout
+    wrong = subprocess.run([*command, "--context", "100"], check=False, **run)
+    assert wrong.returncode == 2
+
+
+def test_bits_at_k3_sizes():
+    one = torch.tensor([1.0, -1.0, -0.0]).bfloat16()
+    next_to = (one.view(torch.int16) + torch.tensor([1, 0, 0], dtype=torch.int16)).view(one.dtype)
+    zero = torch.tensor([1.0, -1.0, 0.0]).bfloat16()
+    assert at_k3._equal({"x": one}, {"x": one.clone()}, 0)
+    assert not at_k3._equal({"x": one}, {"x": zero}, 0)
+    assert not at_k3._equal({"x": one}, {"x": next_to}, 0)
+    assert at_k3._equal({"x": [one]}, {"x": [next_to]}, 1)
+    assert not at_k3._equal({"x": [one]}, {"x": [one * 2]}, 1)
 
 
 def test_a_difference_is_reported(monkeypatch, capsys):

@@ -1,6 +1,6 @@
 """Serve a few requests with a DSpark drafter, with each way of running its decode step.
 
-    python examples/dspark_decode/run.py [--requests 6] [--tokens 24] [--graph] [--json]
+    python examples/dspark_decode/run.py [--requests 6] [--tokens 24] [--no-graph] [--json]
     torchrun --nproc-per-node 2 examples/dspark_decode/run.py
 
 Every row of the table serves the same requests: joining and leaving, prefilled in chunks beside others
@@ -125,7 +125,11 @@ def _options() -> tuple[argparse.Namespace, Sizes]:
     parser.add_argument("--dflash", action="store_true", help="a block of K + 1 slots, not K")
     parser.add_argument("--fused-norm", action="store_true", help="a row for the switch fused_norm")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="a GPU if there is one")
-    parser.add_argument("--graph", action="store_true", help="replay CUDA graphs")
+    parser.add_argument(
+        "--graph",
+        action=argparse.BooleanOptionalAction,
+        help="replay CUDA graphs (as one rank on a GPU does)",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON, not a table")
     options = parser.parse_args()
     sizes = Sizes(K=options.drafts, shift_label=not options.dflash)
@@ -133,6 +137,8 @@ def _options() -> tuple[argparse.Namespace, Sizes]:
     options.device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     if options.device == "cuda" and torch.cuda.device_count() < ranks:
         parser.error(f"--device cuda: {ranks} GPUs are needed, {torch.cuda.device_count()} found")
+    if options.graph is None:
+        options.graph = options.device == "cuda" and ranks == 1
     if options.graph and options.device != "cuda":
         parser.error("--graph needs --device cuda")
     if options.device == "cpu" and torch.cuda.is_available():
@@ -263,8 +269,11 @@ def _report(
         same = "as eager" if row.digest == rows[0].digest else "others"
         time = "-" if row.microseconds is None else f"{row.microseconds:.1f}"
         tokens = str(sum(map(len, row.outputs)))
+        saved = "-"
+        if row.microseconds is not None and rows[0].microseconds is not None:
+            saved = f"{rows[0].microseconds - row.microseconds:.1f}"
         shown = (row.setting, tokens, f"{row.per_step:.3f}", same)
-        table.append((*shown, str(row.bookkeeping), str(row.launches), time))
+        table.append((*shown, str(row.bookkeeping), str(row.launches), time, saved))
     head = (
         "setting",
         "tokens",
@@ -273,6 +282,7 @@ def _report(
         "launches",
         "with the model",
         "us a step",
+        "saved",
     )
     widths = [max(len(row[at]) for row in (head, *table)) for at in range(len(head))]
     for line in (head, tuple("-" * width for width in widths), *table):
