@@ -402,6 +402,9 @@ class _Values(Indices):
             then = self.op(op, total, whole, dtype="i64")
             turn.carried.append(Carried(total, Spread(Num(neutral, "i64"), "i64", left), then))
             found = self.bind(f"{kind}_{index}", self.op(op, total, found, dtype="i64"), turn)
+            side = next(body for body in scope.chain() if body is turn or body.test is not None)
+            if side is not turn:  # only there it is what was asked for
+                found = self.bind(f"{kind}_{index}", found, side)
         self._remember(key, found)
         return found
 

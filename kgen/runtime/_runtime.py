@@ -159,8 +159,11 @@ class ScalarArg:
         return f"{'a float' if self.float else 'an int'} ({self.text})"
 
     def ends(self, values: Values) -> tuple[Any, Any]:
-        """The least and the greatest legal value."""
-        return self.values.ends(values, *self._limits)
+        """The least and the greatest legal value; of a float as its type holds them."""
+        low, high = self.values.ends(values, *self._limits)
+        return (
+            (_FUNCTIONS[self.type](low), _FUNCTIONS[self.type](high)) if self.float else (low, high)
+        )
 
 
 class Signature:
