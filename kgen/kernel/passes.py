@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from kgen.kernel import ir
 from kgen.kernel.ir import (
+    Axes,
     Barrier,
     Bind,
     Branch,
@@ -226,11 +227,13 @@ class _Sharing:
         if not set(one.mask) <= set(two.mask):
             if not same:
                 return False
-            mask = _union(one.mask, two.mask)
+            if any(set(c.axes) - set(one.axes) for c in (*one.mask, *two.mask)):
+                return False
+            mask = _union(one.mask, two.mask, one.axes)
             bound = _names_bound(known.stmts[:at])
             names = {e.name for c in mask for e in ir.walk(c) if isinstance(e, Var)}
             inside = {e.name for c in one.mask for e in ir.walk(c) if isinstance(e, Var)}
-            if not names <= bound | inside or any(set(c.axes) - set(one.axes) for c in mask):
+            if not names <= bound | inside:
                 return False
         note, var = before.note or stmt.note, before.var
         known.stmts[at] = Bind(var, replace(one, mask=mask), note)
@@ -268,16 +271,16 @@ class _Sharing:
         return tuple(kept)
 
 
-def _union(one: tuple[Expr, ...], two: tuple[Expr, ...]) -> tuple[Expr, ...]:
-    """The conditions of a mask that holds where either of two does."""
+def _union(one: tuple[Expr, ...], two: tuple[Expr, ...], axes: Axes) -> tuple[Expr, ...]:
+    """The conditions of a mask that holds where either of two does; `axes` has all of theirs, in order."""
     both = tuple(cond for cond in one if cond in two)
     rests = [[cond for cond in mask if cond not in both] for mask in (one, two)]
     if not all(rests) or (
         [_opposite(cond) for cond in rests[0]] == rests[1] and len(rests[0]) == 1
     ):
         return both
-    sides = [_folded("and", rest) for rest in rests]
-    return (*both, _folded("or", sides))
+    sides = [_folded("and", rest, axes) for rest in rests]
+    return (*both, _folded("or", sides, axes))
 
 
 def _opposite(cond: Expr) -> Expr:
@@ -287,11 +290,11 @@ def _opposite(cond: Expr) -> Expr:
     return Op("not", (cond,), "bool", cond.axes)
 
 
-def _folded(op: str, conds: list[Expr]) -> Expr:
+def _folded(op: str, conds: list[Expr], axes: Axes) -> Expr:
     total = conds[0]
     for cond in conds[1:]:
-        axes = max((total.axes, cond.axes), key=len)
-        total = Op(op, (total, cond), "bool", axes)
+        own = tuple(axis for axis in axes if axis in total.axes or axis in cond.axes)
+        total = Op(op, (total, cond), "bool", own)
     return total
 
 
@@ -318,7 +321,7 @@ def leaving_early(body: Body) -> Body:
     head = tuple(stmt for stmt in body if id(stmt) in needed)
     rest = tuple(stmt for stmt in body if id(stmt) not in needed)
     rest = tuple(_without(stmt, conditions) for stmt in rest)
-    return (*head, Branch(_folded("and", conditions), rest, ()))
+    return (*head, Branch(_folded("and", conditions, ()), rest, ()))
 
 
 def _is_program(cond: Expr) -> bool:

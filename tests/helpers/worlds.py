@@ -12,7 +12,7 @@ A program as well, for random specs:
 
 Last runs, 2026-12-01, 16 processes, Triton 3.6 in its interpreter. `--worlds 24000 --seed 61`, on the text of that day: 24,172 worlds of 8,571
 specs, 8,071 agree in every world, 454 are refused, none gives another value; 3 are slow; a kernel with more lanes than Triton
-takes (seed 61004833), an internal error of a build (61005881) and a call that its interpreter breaks off (61002628) are open. Before it
+takes (seed 61004833) and a call that its interpreter breaks off (61002628) are open. Before it
 seeds 31, 41 and 51 found what `tests/semantics/specs/kinds` has of that date: scans and loops in choices of compile time, -0.0 on
 Triton 3.6, names that end in `_ptr`, ends of floats' ranges.
 """

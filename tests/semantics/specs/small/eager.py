@@ -235,6 +235,20 @@ def guarded_twice(*, at: Tensor, table: Tensor, values: Tensor, out: Tensor) -> 
     _put(out, found)
 
 
+def guards_of_two_indices(
+    *, slot: Tensor, marks: Tensor, a: Tensor, h: Tensor, rows: Tensor
+) -> None:
+    slots, first = slot.tolist(), h.tolist()[:1] or [0]
+    found = []
+    for number, row in enumerate(marks.tolist()):
+        found.append([])
+        for at, mark in enumerate(row):
+            total = slots[at + 3] if at < len(slots) - 3 else mark - 5
+            other = a.tolist()[number] + mark if number < a.numel() else total
+            found[-1].append(max(other, total) + first[0])
+    _put(rows, found)
+
+
 def guard_of_other_axis(
     *, at: Tensor, n: Tensor, table: Tensor, by_lane: Tensor, by_column: Tensor
 ) -> None:
