@@ -119,10 +119,11 @@ def test_make_says_what_python_is_too_old(tmp_path):
     if shutil.which("make") is None:
         pytest.fail("make is needed to build and test kgen")
     fake = tmp_path / "python"
-    fake.write_text(
-        f'#!/bin/sh\nexec "{sys.executable}" -c "import runpy, sys; sys.version_info = (3, 9, 0); '
-        "sys.argv = ['venv.py', '.venv']; runpy.run_path('tools/venv.py', run_name='__main__')\"\n"
+    code = (
+        "import runpy, sys; sys.version_info = (3, 9, 0); "
+        f"sys.argv = ['venv.py', '{tmp_path / 'none'}']; runpy.run_path('tools/venv.py', run_name='__main__')"
     )
+    fake.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{code}"\n')
     fake.chmod(0o755)
     command = ["make", f"PYTHON={fake}", f"VENV={tmp_path / 'none'}", "test"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -534,6 +534,12 @@ class _Printer:
         given = [self._at(each, axes) for each in self._widened(args)]
         if all(map(_static, args)):
             given[0] = self._constant(given[0], dtype)
+        unsigned = LIMITS.get(dtype, (-1,))[0] == 0
+        if op in ("min", "max") and unsigned:  # Triton 3.7 takes a number beside one for an i32
+            given = [
+                self._constant(code, dtype) if _static(arg) else code
+                for code, arg in zip(given, args, strict=True)
+            ]
         if expr.rounds == "zero":
             return infix("//" if op == "floordiv" else "%", *given)
         code = row.triton(*given)
