@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Literal
 
-from kgen.diagnostics import Report
+from kgen.diagnostics import Report, listed
 from kgen.lang.typed import (
     Axes,
     Group,
@@ -36,6 +36,7 @@ LEAST_TILE = 128  # of either, however few values there are
 ELEMENTS = 4096  # of a program that has several rows
 WIDEST = 2048  # elements of a program; outer static indices are spread over programs beyond it
 MANY = 1024  # programs, beyond which each takes several rows: there are enough to fill a GPU
+MOST_LANES = 2**20  # of a program at once, beyond which Triton takes none
 COMBINED = 256  # lanes that are combined across; a program has one row of more
 ROW_TILE = 128  # rows of a program whose rows have no inner axis
 
@@ -142,6 +143,7 @@ def make_plan(proved: Proved, report: Report) -> Plan | None:
         for store in (*role.stores, *role.once):
             _check_scans(proved.group, store, role, report)
         _check_loops(proved, role, report)
+        _check_lanes(proved.group, role, report)
     if len(report.diagnostics) > before:
         return None
     return Plan(proved, found)
@@ -236,6 +238,8 @@ class _Planner:
                 tile = min(tile, budget)
             elif kind == "loop":
                 tile, least, budget = LOOP_TILE, LEAST_TILE, LOOP_TILE
+                if any(self._widest(found, each) * LEAST_TILE > MOST_LANES for each in beside):
+                    least = 1  # `MOST_LANES` beside the others, which a launch knows
             else:
                 tile, least, budget = TILE, LEAST_TILE, ELEMENTS
                 rows = NARROW_TILE if any(each & spread for each in met) else 0
@@ -244,6 +248,13 @@ class _Planner:
                     sized = replace(role.axes[index], tile=tile, least=least, rows=rows)
                     role.axes[index] = replace(sized, budget=budget, beside=beside)
         return tuple(found)
+
+    def _widest(self, found: list[Role], blocks: Iterable[str]) -> int:
+        """How many lanes some blocks have together at most."""
+        every = {axis.block: axis for role in found for axis in role.axes.values()}
+        axes = [every[block] for block in blocks]
+        ends = [axis.tile or max(self.proved.ends[axis.index][1], 1) for axis in axes]
+        return math.prod(1 << (end - 1).bit_length() for end in ends)
 
     def _spread(self, axis: Axis) -> bool:
         """Whether an axis has the values of a static index, some of them in each program."""
@@ -315,6 +326,23 @@ class _Planner:
             else:
                 axes[index] = Axis(index, "loop", asked or LOOP_TILE)
         return Role(tuple(stores), tuple(once), axes)
+
+
+def _check_lanes(group: Group, role: Role, report: Report) -> None:
+    """Tiles that together are more lanes than a program may have."""
+    for blocks in _largest(_held(group, role)):
+        axes = [axis for axis in role.axes.values() if axis.block in blocks]
+        asked = [axis.index for axis in axes if axis.index in group.schedule.tile]
+        lanes = math.prod(axis.least or axis.tile or 1 for axis in axes)
+        if asked and lanes > MOST_LANES:
+            report.add(
+                "bad-schedule",
+                group.schedule.spans[f"tile.{asked[-1]}"],
+                f"with the tiles of {listed(asked)} a program has {lanes} lanes at once, and Triton takes "
+                "2**20 at most",
+                "make them smaller, or leave one out",
+            )
+            return
 
 
 def _check_schedule(group: Group, found: tuple[Role, ...], report: Report) -> None:

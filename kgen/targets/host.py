@@ -10,7 +10,7 @@ from kgen.lang.code import Code, call, folded, infix, number
 from kgen.lang.dtypes import LIMITS
 from kgen.lang.text import spec_text
 from kgen.lang.typed import Cast, Group, Value
-from kgen.plan.plan import MANY, Axis, Plan, Role
+from kgen.plan.plan import LEAST_TILE, MANY, MOST_LANES, Axis, Plan, Role
 
 
 def host_text(value: Value) -> str:
@@ -63,11 +63,14 @@ def _width(plan: Plan, axis: Axis) -> str | int:
     if any(axis.beside):
         room = infix("//", number(axis.budget), _product(axis.beside))
         most = room if axis.tile == axis.budget else Code(f"min({most}, {room})")
-    if axis.least == 1:
+    if axis.kind == "tile" and axis.least == 1:
         return f"min({extent}, {most}) if {_many(plan, axis)} else 1"
     if axis.rows:
         most = Code(f"{axis.rows} if {_many(plan, axis)} else {most}")
-    return f"max(min({extent}, {most}), {axis.least})"
+    least = str(axis.least)
+    if axis.kind == "loop" and axis.least == 1:
+        least = f"min({LEAST_TILE}, {infix('//', number(MOST_LANES), _product(axis.beside))})"
+    return f"max(min({extent}, {most}), {least})"
 
 
 def _many(plan: Plan, axis: Axis) -> str:
