@@ -97,9 +97,7 @@ class Raised(Lanes):
 
     def _element(self, load: ir.Load, where: Where) -> Value:
         place = self.place(load, where)
-        left = [
-            c for c in load.mask if not self.implied(c, where.known) and not self._met(c, where)
-        ]
+        left = [c for c in load.mask if not self._met(c, where)]
         if not left:
             return place
         test: Value = self.value(left[0], where)
@@ -110,7 +108,13 @@ class Raised(Lanes):
         return typed.Select(test, place, zero, load.dtype, test.axes | place.axes)
 
     def _met(self, cond: Expr, where: Where) -> bool:
-        """Whether a condition asks for an index to have a value, where there is one."""
+        """Whether a condition is known to hold, or asks for an index to have a value where it has one."""
+        if self.implied(cond, where.known):
+            return True
+        match self._leaf(cond):
+            case ir.Op("and" | "or" as op, args):
+                every = all if op == "and" else any
+                return every(self._met(each, where) for each in args)
         return any(self._asks_extent(cond, index) for index in self.inside(where))
 
     def _asks_extent(self, cond: Expr, index: str) -> bool:
