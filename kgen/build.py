@@ -62,8 +62,8 @@ def compile_packages(packages: tuple[Package, ...], report: Report) -> tuple[Bui
         files = render(each.package, views, each.step) if not report.diagnostics else {}
         for name, text in files.items():
             _check_python(each.package, name, text)
-        told = notes(groups, {file: one.words for file, one in emitted.items()})
-        built.append(Built(each.package, each.groups, each.step, told, files))
+        found = notes(groups, {file: one.words for file, one in emitted.items()})
+        built.append(Built(each.package, each.groups, each.step, found, files))
     return tuple(built)
 
 

@@ -42,7 +42,7 @@ class Typed:
 class Checked:
     """A package with nothing wrong in it.
 
-    `notes`: what is no mistake and yet to be known, each with the group that it is about.
+    `notes`: what is not a mistake but should be known, each with the group that it is about.
     """
 
     package: Package

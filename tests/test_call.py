@@ -11,6 +11,7 @@ from itertools import product
 from types import ModuleType
 
 import building
+import calls
 import pytest
 import torch
 
@@ -29,19 +30,6 @@ store:
   out[r]: sum_of
 let:
   sum_of: ks[0][r] * 100 + vs[0][r]
-"""
-SCALED = """\
-group: scaled
-summary: Scales, and adds what is there.
-sizes: {R: 0 .. 50}
-scalars: {by: f32, times: {type: i32, default: 1}}
-tensors:
-  x: {type: "f32[R]", layout: any}
-  bias: {type: "f32[R]", optional: true}
-  out: {type: "f32[R]", mode: out}
-index: {r: R}
-store:
-  out[r]: (x[r] if by == 1.0 else by) + (bias[r] if given(bias) else 0.0) * f32(times)
 """
 MATRIX = """\
 group: matrix
@@ -89,7 +77,7 @@ store:
 @pytest.fixture(scope="module")
 def package(tmp_path_factory) -> ModuleType:
     """Every group of this file."""
-    specs = (LISTS, SCALED, MATRIX, ROWS, CUBE, LINE, PAGES, *map(grid, GRIDS), LANES)
+    specs = (LISTS, calls.SCALED, MATRIX, ROWS, CUBE, LINE, PAGES, *map(grid, GRIDS), LANES)
     yield building.package(tmp_path_factory.mktemp("call"), "call_faults", *specs)
     building.unload("call_faults")
 

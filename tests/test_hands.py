@@ -37,19 +37,6 @@ store:
   held[r]: held[r] + K
   y[r]: x[begin + r] + held[r]
 """
-SCALED = """\
-group: scaled
-summary: Scales, and adds what is there.
-sizes: {R: 0 .. 50}
-scalars: {by: f32, times: {type: i32, default: 1}}
-tensors:
-  x: {type: "f32[R]", layout: any}
-  bias: {type: "f32[R]", optional: true}
-  out: {type: "f32[R]", mode: out}
-index: {r: R}
-store:
-  out[r]: (x[r] if by == 1.0 else by) + (bias[r] if given(bias) else 0.0) * f32(times)
-"""
 PAGES = """\
 group: pages
 summary: Numbers the rows of each page.
@@ -72,7 +59,9 @@ EVERY = [
 @pytest.fixture(scope="module")
 def package(tmp_path_factory) -> ModuleType:
     """The small groups."""
-    yield building.package(tmp_path_factory.mktemp("hands"), "hands_small", STATE, SCALED, PAGES)
+    yield building.package(
+        tmp_path_factory.mktemp("hands"), "hands_small", STATE, calls.SCALED, PAGES
+    )
     building.unload("hands_small")
 
 

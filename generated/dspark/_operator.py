@@ -166,7 +166,7 @@ class Operator:
     def run_reference(self, given: Mapping[str, Any], values: Values) -> None:
         """The reference on the arguments of a call, whose sizes and scalars are `values`."""
         known = {name: given.get(name) for name in self.signature.tensors} | values
-        # As a kernel does, it leaves autograd alone, and stores everything or nothing.
+        # As a kernel does, it does not touch autograd, and stores everything or nothing.
         with torch.inference_mode(), together():
             self.reference(**{name: known[name] for name in self._read})
 

@@ -73,7 +73,7 @@ def _guards(kind: Any, tensors: tuple[Tensor, ...]) -> Any:
 
 
 def _getter(places: list[int]) -> Callable[[Any], tuple[Any, ...]]:
-    """What stands at some places, in that order."""
+    """What is at some places, in that order."""
     if len(places) > 1:
         return itemgetter(*places)
     if places:

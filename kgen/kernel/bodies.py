@@ -94,7 +94,7 @@ class Bodies:
         return var
 
     def fresh(self, hint: str, dtype: DType, axes: Axes, scope: Body) -> Var:
-        """A variable with a name of its own; what stands before a dot is what it should be called."""
+        """A variable with a name of its own; what is before a dot is what it should be called."""
         name = fresh(hint, self.names, ".")
         self.scopes[name] = scope
         return Var(name, dtype, axes)

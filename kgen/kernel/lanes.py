@@ -143,7 +143,7 @@ class Lanes:
     def poly(self, expr: Expr, where: Where = ANYWHERE) -> Poly:
         """A whole number as a polynomial, where something is known."""
 
-    # Where a lane stands.
+    # Which index a lane is.
 
     def position(self, expr: Expr) -> Position | None:
         """What an expression is the value of, in each lane that is one of its values; None if of none."""
@@ -177,7 +177,7 @@ class Lanes:
         return dtype in ("i32", "i64", "int") and last <= LIMITS[dtype][1]
 
     def _beginning(self, axis: ir.Axis, first: Expr) -> Position | None:
-        """Where an axis's lanes stand if an expression is the first of them; None if it is not that."""
+        """Which lanes of an axis an expression is the first of; None if it is not that."""
         match self._plain(first):
             case Var(name) if name in self.starts:
                 loop = self.starts[name]

@@ -37,7 +37,7 @@ def check_schedule(spec: GroupSpec, indices: Collection[str], report: Report) ->
     names = spec.program or ()
     for number, name in enumerate(names):
         if name.value in {each.value for each in names[:number]}:
-            report.add("bad-schedule", name.span, f"`{name.value}` stands here twice")
+            report.add("bad-schedule", name.span, f"`{name.value}` is here twice")
         unknown(name)
     program = tuple(name.value for name in names) if spec.program is not None else None
     spans = {f"program.{name.value}": name.span for name in names}

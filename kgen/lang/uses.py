@@ -64,7 +64,7 @@ def _check_bound(
         for item in (known[1] if known else ())
         if isinstance(item, Name)
     }
-    told = {name for name, spare in found if not spare}
+    given = {name for name, spare in found if not spare}
     dims = [
         (f"`{each.name}` has a dimension `{spec_text(dim)}`", dim)
         for each in tensors.values()
@@ -72,12 +72,12 @@ def _check_bound(
         for dim in each.shape
     ]
     made = [dim for _, dim in dims]
-    made += [s.derived for n, s in sizes.items() if s and s.derived is not None and n in told]
-    told |= {each.name.value for each in spec.scalars if each.default is None}
+    made += [s.derived for n, s in sizes.items() if s and s.derived is not None and n in given]
+    given |= {each.name.value for each in spec.scalars if each.default is None}
     asked = {name.value: name for name, text in spec.sizes if not is_derived(text)}
-    while new := {n for value in made if (n := _told_by(value, told)) in asked}:
-        told |= new
-    for name in (each for each in asked.values() if each.value not in told):
+    while new := {n for value in made if (n := _given_by(value, given)) in asked}:
+        given |= new
+    for name in (each for each in asked.values() if each.value not in given):
         if name.value not in scope.used:
             scope.report.add("unused", name.span, f"nothing uses the size `{name.value}`")
             continue
@@ -103,14 +103,14 @@ def _target(text: Text) -> Item | None:
     return expr if isinstance(expr, Item) else None
 
 
-def _told_by(value: Value, known: set[str]) -> str:
+def _given_by(value: Value, known: set[str]) -> str:
     """The size that follows from a number made of it and of what is known, `2 * half`; else nothing."""
     missing = {each.name for each in walk(value, {}) if isinstance(each, Param)} - known
     return min(missing) if len(missing) == 1 and _factor(value, min(missing)) else ""
 
 
 def _factor(value: Value, name: str) -> int | None:
-    """The number that a size is multiplied by in a sum; None where it stands otherwise."""
+    """The number that a size is multiplied by in a sum; None where it is anything else."""
     match value:
         case Param(found):
             return int(found == name)

@@ -197,7 +197,7 @@ class Atom:
 
 @dataclass(slots=True)
 class Atoms:
-    """The atoms of one group or kernel. `defined`: what some flags stand for."""
+    """The atoms of one group or kernel. `defined`: what some flags mean."""
 
     atoms: list[Atom] = field(default_factory=list)
     known: dict[tuple[object, ...], int] = field(default_factory=dict)

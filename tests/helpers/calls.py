@@ -8,6 +8,20 @@ from typing import Any
 
 import torch
 
+# A group with a float scalar, a default and an optional tensor.
+SCALED = """\
+group: scaled
+summary: Scales, and adds what is there.
+sizes: {R: 0 .. 50}
+scalars: {by: f32, times: {type: i32, default: 1}}
+tensors:
+  x: {type: "f32[R]", layout: any}
+  bias: {type: "f32[R]", optional: true}
+  out: {type: "f32[R]", mode: out}
+index: {r: R}
+store:
+  out[r]: (x[r] if by == 1.0 else by) + (bias[r] if given(bias) else 0.0) * f32(times)
+"""
 READINGS = ("kernel", "reference", "eager")
 # What nothing has written.
 UNTOUCHED = {torch.bool: True}
